@@ -1,0 +1,134 @@
+/* autograd.h - nodes, slots, hooks, engine: what the dispatcher records and backward walks.
+ *
+ * A node keeps edges to the nodes of its inputs (strong), slots of saved values and, per result, its shape
+ * and dtype. A tensor keeps its node; a leaf keeps a weak link to its accumulator, which keeps the leaf. All
+ * walks and releases are loops. Nodes number upward (seq): the engine runs them in descending order, so every
+ * gradient buffer adds its contributions in descending node order with one add kernel, the same bits always. */
+#ifndef NP_AUTOGRAD_H
+#define NP_AUTOGRAD_H
+
+#include "ops/op.h"
+
+struct np_slot;
+
+typedef struct np_hook_pair { /* saved-tensors hooks in force; refcounted */
+    int32_t refs;
+    neap_saved_hooks h;
+    bool disabled;
+    char message[200];
+    /* A region's record and replay pairs: the checkpoint layer's own packing, NULL for user pairs. `slot` is
+     * the slot being filled or read; return false with an error (NEAP_E_STOP: stop here). */
+    bool (*pack)(neap_ctx *c, void *owner, struct np_slot *s, neap_tensor *t);
+    neap_tensor *(*unpack)(neap_ctx *c, struct np_slot *s);
+    void (*drop)(struct np_slot *s);
+    void *owner;
+} np_hook_pair;
+
+typedef enum np_slot_state { NP_SLOT_NONE, NP_SLOT_HELD, NP_SLOT_NUMBER, NP_SLOT_HOOKED, NP_SLOT_REGION, NP_SLOT_RELEASED } np_slot_state;
+
+/* One saved value: state machine in slot.c. */
+typedef struct np_slot {
+    uint8_t state;
+    bool is_output, is_leaf, requires_grad;
+    uint8_t dtype;              /* NUMBER */
+    int32_t out_nr;             /* graph identity: result out_nr of `id` (not owned for own outputs) */
+    struct neap_node *id;       /* non-leaf identity, strong unless is_output */
+    uint64_t version;
+    union {
+        neap_tensor *t;         /* HELD */
+        void *packed;           /* HOOKED, REGION (marker) */
+        double f;               /* NUMBER */
+        int64_t i;
+    };
+    np_hook_pair *pair;         /* HOOKED, REGION: strong */
+    neap_tensor *leaf;          /* leaf identity when the value itself is not held */
+} np_slot;
+
+/* Packs t. `owner`: the node when t is its own result (is_output), else NULL. False with an error pending. */
+bool np_slot_pack(neap_ctx *c, np_slot *s, neap_tensor *t, struct neap_node *owner, int out_nr);
+/* New reference with the original graph identity; NULL with an error, or without one for a saved none.
+ * `owner` is the node that owns the slot (identity of own results), NULL for region inputs. */
+neap_tensor *np_slot_unpack(neap_ctx *c, np_slot *s, struct neap_node *owner);
+void np_slot_release(neap_ctx *c, np_slot *s);
+
+typedef struct np_edge {
+    struct neap_node *node;     /* strong; NULL: no gradient wanted */
+    int32_t out_nr;
+} np_edge;
+
+typedef struct np_hook {        /* a registered closure */
+    uint64_t id;
+    neap_fn fn;
+    int32_t out_nr;             /* tensor hooks: which result; -1: node hook */
+    neap_tensor *retain;        /* retain_grad: weak, cleared when the tensor dies */
+    struct np_hook *next;
+} np_hook;
+
+typedef struct np_node_meta {
+    uint8_t dtype, ndim;
+    uint8_t device;
+    const int64_t *shape;       /* inside the node's block */
+} np_node_meta;
+
+struct np_record;               /* engine.c: per-pass scratch of a node */
+
+struct neap_node {
+    int32_t refs;
+    int32_t n_in, n_out, n_slots;
+    uint64_t seq;
+    neap_ctx *c;
+    const np_op *op;            /* NULL: accumulator or custom function */
+    char *name;                 /* custom: own copy; else NULL */
+    size_t size;                /* of this block */
+    np_edge *next;              /* n_in */
+    np_slot *slots;             /* n_slots, in the order of op->save for ops */
+    np_node_meta *meta;         /* n_out */
+    np_attr *attr;              /* deep copies, NULL if none */
+    np_rng_range rng;
+    neap_tensor *leaf;          /* accumulator: strong */
+    neap_fn backward;           /* custom */
+    np_hook *hooks;
+    uint64_t group;             /* bindings' anchor group; 0 none */
+    struct np_record *record;   /* of the innermost running pass */
+    bool released;              /* slots were released by a pass */
+    bool is_custom;
+    struct neap_node *grave;    /* link in the list of nodes to release */
+};
+
+struct np_autograd {            /* a tensor's autograd part */
+    bool requires_grad;
+    bool retains_grad;
+    bool detached_inplace;
+    struct neap_node *node;     /* non-leaf: strong */
+    int32_t out_nr;
+    struct neap_node *acc;      /* leaf: its accumulator, weak */
+    neap_tensor *grad;
+    np_hook *hooks;             /* leaf hooks */
+};
+
+static inline bool np_requires_grad(const neap_tensor *t) { return t && t->ag && t->ag->requires_grad; }
+struct np_autograd *np_ag(neap_tensor *t); /* creates; NULL on no memory */
+
+/* node.c */
+struct neap_node *np_node_new(neap_ctx *c, int n_in, int n_out, int n_slots, const np_frame *f /* metas, attrs */);
+void np_node_drop(struct neap_node *n);    /* one reference; release is iterative */
+np_edge np_edge_of(neap_ctx *c, neap_tensor *t); /* strong; accumulator created for leaves; {NULL,0} if none */
+/* Gives t the identity (n, out_nr); replaces what it had. */
+bool np_set_identity(neap_tensor *t, struct neap_node *n, int out_nr);
+void np_hooks_free(neap_ctx *c, np_hook *h);
+
+/* record.c: called by the dispatcher */
+bool np_grad_on(neap_ctx *c);              /* effective grad mode */
+struct neap_node *np_record_begin(np_frame *f);             /* node with edges; inputs packed. NULL: error */
+bool np_record_end(np_frame *f, struct neap_node *n);       /* packs results, gives them their identity */
+
+/* engine.c */
+typedef struct np_pass_facts {
+    uint64_t id;
+    bool keep_graph, create_graph, has_targets;
+} np_pass_facts;
+const np_pass_facts *np_current_pass(neap_ctx *c); /* NULL outside */
+/* The checkpoint layer wants to know when a pass ends (drop leftovers). One list per pass. */
+bool np_pass_at_end(neap_ctx *c, void (*fn)(neap_ctx *c, void *arg), void *arg);
+
+#endif

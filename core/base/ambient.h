@@ -1,0 +1,71 @@
+/* ambient.h - everything that is "in force" around an op: grad mode, hook pairs, regions, op modes, scopes ...
+ *
+ * One list of entries {id, owner, kind}. An owner is an opaque pointer (a coroutine; C hosts use NULL).
+ * The effective entry of a kind is the newest one of the running owner, else the newest whose owner is not
+ * asleep. Entries end by id, in any order. Nothing here knows what a kind means, but for the derived struct
+ * np_effective, which the dispatcher reads and which is recomputed only after a push, a pop or a change
+ * of the running owner (DECISIONS B13). */
+#ifndef NP_AMBIENT_H
+#define NP_AMBIENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "neap.h"
+
+typedef enum np_ambient_kind {
+    NP_AMB_GRAD,          /* value: 0 or 1 */
+    NP_AMB_HOOKS,         /* payload: np_hook_pair (user pair, region record or replay pair, or "disabled") */
+    NP_AMB_MODE,          /* payload: np_mode, sees every op first */
+    NP_AMB_INNER,         /* payload: np_mode, below recording (selective checkpoint) */
+    NP_AMB_CAST,          /* payload: cast policy */
+    NP_AMB_SCOPE,         /* payload: C or handle scope */
+    NP_AMB_GROUP,         /* payload: execution group */
+    NP_AMB_RECOMPUTE,     /* value: 0 or 1: neap_in_recompute */
+    NP_AMB_REGION,        /* payload: np_region that records or replays random ranges, or NULL */
+    NP_AMB_DTYPE,         /* value: neap_dtype */
+    NP_AMB_DEVICE,        /* value: device index */
+    NP_AMB_EARLY_STOP,    /* value: 0 or 1 */
+    NP_AMB_CATEGORY,      /* value: neap_category of new storages */
+    NP_AMB_ANOMALY,       /* value: 0 or 1 */
+    NP_N_AMBIENT
+} np_ambient_kind;
+
+typedef struct np_ambient_entry {
+    uint64_t id;          /* from 1, never reused */
+    const void *owner;
+    np_ambient_kind kind;
+    int64_t value;
+    void *payload;
+    const char *where;    /* optional: what opened it ("no_grad"), for messages; static or owned by note_free */
+    char note[64];        /* "train.lua:12", copied */
+} np_ambient_entry;
+
+typedef struct np_ambient {
+    np_ambient_entry *v;  /* ascending id */
+    size_t n, cap;
+    uint64_t next_id;
+    const void *running;  /* the running owner */
+    bool (*asleep)(void *user, const void *owner); /* NULL: everyone is awake */
+    void *asleep_user;
+    bool dirty;
+    np_ambient_entry *eff[NP_N_AMBIENT]; /* valid when !dirty; NULL: nothing in force */
+} np_ambient;
+
+/* Returns the entry's id, or 0 with NEAP_E_NOMEM recorded. `note` may be NULL. */
+uint64_t np_ambient_push(neap_ctx *c, np_ambient_kind kind, int64_t value, void *payload, const char *where,
+                         const char *note);
+bool np_ambient_pop(neap_ctx *c, uint64_t id); /* false: no such entry (already ended) */
+np_ambient_entry *np_ambient_find(neap_ctx *c, uint64_t id);
+
+/* The effective entry of a kind, NULL if none. Cheap when nothing changed. */
+np_ambient_entry *np_ambient_get(neap_ctx *c, np_ambient_kind kind);
+/* The same, among entries with id < below (op modes nest by walking outward). */
+np_ambient_entry *np_ambient_below(neap_ctx *c, np_ambient_kind kind, uint64_t below);
+
+void np_ambient_run(neap_ctx *c, const void *owner); /* sets the running owner */
+void np_ambient_touch(neap_ctx *c);                  /* an owner may have fallen asleep or died */
+void np_ambient_close(neap_ctx *c);
+
+#endif

@@ -1,0 +1,69 @@
+/* ctx.h - the context: everything a Lua state or a host thread owns. There is no other mutable state.
+ * One context is used by one thread at a time. */
+#ifndef NP_CTX_H
+#define NP_CTX_H
+
+#include <stdatomic.h>
+
+#include "ambient.h"
+#include "cpu.h"
+#include "dtype.h"
+#include "generator.h"
+#include "mem.h"
+#include "pool.h"
+#include "status.h"
+
+struct np_device; /* tensor/device.h */
+struct np_pass;   /* autograd/engine.c */
+struct np_blas;   /* ops/cpu/gemm.c */
+
+typedef struct np_op_count {
+    uint64_t calls, kernels, replayed;
+} np_op_count;
+
+#define NP_MAX_DEVICES 16
+#define NP_OBJ_CLASSES 64
+
+struct neap_ctx {
+    np_error err;                    /* code NEAP_OK: nothing pending */
+    const char *op_name;             /* the op being run, for messages */
+    int base;                        /* index base of texts: 0 for C callers, 1 when Lua calls */
+
+    np_ambient ambient;
+    struct np_device *devices[NP_MAX_DEVICES];
+    int n_devices;                   /* devices[0] is the CPU */
+    void *obj_free[NP_OBJ_CLASSES];  /* free lists of small objects */
+    size_t obj_live;                 /* objects handed out, for leak tests */
+
+    int isa;                         /* chosen CPU level */
+    int n_threads;
+    np_pool *pool;
+    struct np_blas *blas;            /* opened at first use */
+    atomic_bool cancel;              /* set by neap_cancel from any thread or signal handler */
+
+    uint64_t next_seq;               /* of graph nodes, from 1 */
+    uint64_t next_pass;              /* of engine runs, from 1 */
+    struct np_pass *pass;            /* the running engine pass, NULL outside */
+    uint64_t next_generator;
+    uint64_t next_shape_id;
+
+    int64_t n_nodes, n_regions, n_slots, n_markers, n_pass_entries; /* live counts: neap_memory_stats */
+    np_op_count *counts;             /* by op index */
+
+    void *graveyard;                 /* nodes waiting for iterative release */
+    bool burying;
+
+    uint64_t alloc_count, alloc_fail_at;
+    neap_ctx_opts opts;              /* the host's callbacks and limits */
+    bool (*can_stop)(void *user);    /* may the running code be stopped here (early stop)? set by bindings */
+    void *can_stop_user;
+    int region_depth, region_depth_limit;
+};
+
+static inline bool np_pending(const neap_ctx *c) { return c->err.code != NEAP_OK; }
+static inline bool np_cancelled(neap_ctx *c) { return atomic_load_explicit(&c->cancel, memory_order_relaxed); }
+
+/* One line to the host's log callback, if any. level: 0 debug, 1 info, 2 warning. */
+void np_log(neap_ctx *c, int level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+#endif

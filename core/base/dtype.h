@@ -1,0 +1,56 @@
+/* dtype.h - the nine element types: sizes, names, classes and PyTorch's promotion table.
+ * The order of the enum (neap.h) is the order of every table here: SAME-ORDER dtype. */
+#ifndef NP_DTYPE_H
+#define NP_DTYPE_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "neap.h"
+
+typedef uint16_t np_half;  /* IEEE binary16 bits */
+typedef uint16_t np_bf16;  /* bfloat16 bits */
+
+size_t np_dtype_size(neap_dtype t);       /* bytes per element */
+const char *np_dtype_name(neap_dtype t);  /* "float32" */
+bool np_dtype_parse(const char *name, neap_dtype *out);
+static inline bool np_is_float(neap_dtype t) { return t <= NEAP_BFLOAT16; }
+static inline bool np_is_int(neap_dtype t) { return t > NEAP_BFLOAT16 && t != NEAP_BOOL; }
+
+/* Result type of two tensors of the same category (both dimensioned, or both 0-dim/number).
+ * np_promote_operands (tensor.h) adds the rule that 0-dim operands and numbers do not widen in a kind. */
+neap_dtype np_promote(neap_dtype a, neap_dtype b);
+int np_dtype_kind(neap_dtype t);          /* 0 bool, 1 integer, 2 float */
+
+/* Conversions round to nearest even; NaN stays NaN; overflow to half gives inf. */
+float np_half_to_float(np_half h);
+np_half np_float_to_half(float f);
+static inline float np_bf16_to_float(np_bf16 h)
+{
+    uint32_t u = (uint32_t)h << 16;
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+static inline np_bf16 np_float_to_bf16(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    if ((u & 0x7fffffffu) > 0x7f800000u) return (np_bf16)((u >> 16) | 0x40u);
+    return (np_bf16)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+}
+
+/* One element as a C number, and back. Integers go through int64 exactly. */
+double np_load_double(neap_dtype t, const void *p);
+int64_t np_load_int(neap_dtype t, const void *p);
+void np_store_double(neap_dtype t, void *p, double v);
+void np_store_int(neap_dtype t, void *p, int64_t v);
+
+/* n elements from type `st` (byte stride ss) to type `dt` (byte stride ds). Float to integer truncates
+ * toward zero and saturates (NaN gives 0); anything to bool is v != 0. */
+void np_convert(neap_dtype dt, void *dst, int64_t ds, neap_dtype st, const void *src, int64_t ss, int64_t n);
+
+#endif

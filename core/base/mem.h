@@ -1,0 +1,75 @@
+/* mem.h - memory: the caching allocator of tensor bytes, and the pool of small core objects.
+ *
+ * Invariants. Tensor bytes are counted as requested bytes (numel x itemsize), per device and category,
+ * live and peak, exactly (DECISIONS B10): `live` never includes rounding, cache or metadata. A limit is
+ * checked before memory is taken. Every allocation of the core, bytes or object, may fail, and a test can
+ * make the N-th one fail. A cached block belongs to a size class: 4 classes per power of two (at most
+ * 25 % waste) up to 64 MiB, exact multiples of 2 MiB above; blocks are 64-byte aligned, blocks of 2 MiB
+ * and more are 2 MiB aligned and advised to be huge pages. */
+#ifndef NP_MEM_H
+#define NP_MEM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "neap.h"
+
+#define NP_N_CATEGORIES 8 /* SAME-ORDER neap_category */
+
+/* Raw memory of a device. CPU: aligned_alloc-like; a plug-in brings its own. */
+typedef struct np_raw_mem {
+    void *(*alloc)(void *user, size_t bytes);          /* NULL when there is none */
+    void (*free)(void *user, void *p, size_t bytes);
+    void *user;
+} np_raw_mem;
+
+typedef struct np_mem_block {  /* cached free block; the list node lives outside device memory */
+    void *p;
+    struct np_mem_block *next;
+} np_mem_block;
+
+/* One per context and device. */
+typedef struct np_mem {
+    neap_ctx *c;
+    np_raw_mem raw;
+    int64_t live, peak, limit;            /* requested bytes; limit 0 = none */
+    int64_t by[NP_N_CATEGORIES], peak_by[NP_N_CATEGORIES];
+    int64_t reserved, cached;             /* bytes held from the system; of these, idle in the cache */
+    int64_t reserved_limit;               /* the host's cap on reserved; 0 = none */
+    int64_t storages;                     /* live counted storages */
+    np_mem_block *bins[160];
+    np_mem_block *big;                    /* above 64 MiB: searched, reused when not over 1.25x */
+    np_mem_block *spare;                  /* list nodes */
+    uint64_t n_alloc, n_hit;              /* for benches and tests */
+} np_mem;
+
+bool np_mem_init(np_mem *m, neap_ctx *c, const np_raw_mem *raw /* NULL: host memory */);
+void np_mem_close(np_mem *m); /* trims; live blocks must be gone */
+
+/* Bytes for a storage; 0 bytes gives a valid non-NULL pointer. On a limit or failure: drop the cache, ask
+ * the context's pressure callback (once), retry, then fail with NEAP_E_LIMIT or NEAP_E_NOMEM. */
+void *np_mem_take(np_mem *m, size_t bytes, neap_category cat);
+void np_mem_give(np_mem *m, void *p, size_t bytes, neap_category cat);
+
+/* Counts bytes that live elsewhere (inline scalars, wrapped host memory) under the same rules. */
+bool np_mem_count(np_mem *m, size_t bytes, neap_category cat);
+void np_mem_uncount(np_mem *m, size_t bytes, neap_category cat);
+void np_mem_recategorize(np_mem *m, size_t bytes, neap_category from, neap_category to);
+
+void np_mem_trim(np_mem *m);       /* gives the cache back to the system */
+void np_mem_reset_peak(np_mem *m); /* peak := live, peak_by := by */
+
+/* Small core objects (tensors, storages, nodes, hooks ...): size classes of 32 bytes up to 2048, larger
+ * go to malloc. Never counted as tensor bytes. Zeroed. NULL with NEAP_E_NOMEM recorded on failure. */
+void *np_obj_new(neap_ctx *c, size_t size);
+void np_obj_free(neap_ctx *c, void *p, size_t size);
+/* Growing arrays: like realloc, with the same failure injection. n elements of `each` bytes. */
+void *np_array_grow(neap_ctx *c, void *p, size_t *cap, size_t need, size_t each);
+void np_array_free(neap_ctx *c, void *p);
+
+/* Failure injection for tests: the n-th core allocation from now fails (1 = next), once; 0 switches it off.
+ * Counts are in ctx->alloc_count. */
+bool np_alloc_should_fail(neap_ctx *c);
+
+#endif

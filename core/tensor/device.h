@@ -1,0 +1,41 @@
+/* device.h - a device of a context and the backend behind it. The CPU is device 0; a plug-in (CUDA, its
+ * emulator, the fake device of the tests) hands over one neap_backend by neap_register_backend. */
+#ifndef NP_DEVICE_H
+#define NP_DEVICE_H
+
+#include "base/ctx.h"
+
+struct np_frame;
+typedef bool (*np_kernel)(struct np_frame *f);
+
+typedef struct np_kernel_row { /* plug-ins: ends with name NULL */
+    const char *name;
+    np_kernel kernel;
+} np_kernel_row;
+
+struct neap_backend {
+    size_t size;                /* sizeof(neap_backend) */
+    const char *name;           /* "cuda:0" */
+    np_raw_mem mem;
+    bool host_memory;           /* the CPU may read its bytes (the CPU, the fake device) */
+    /* Contiguous byte copies; at least one side is this device. NULL: memcpy. */
+    bool (*copy)(void *user, void *dst, const void *src, size_t bytes, bool to_device, bool from_device);
+    const np_kernel_row *kernels;
+    void *user;
+};
+
+typedef struct np_device {
+    int index;
+    char name[16];
+    neap_backend backend;
+    np_mem mem;
+    np_kernel *kern;            /* by op index; NULL entries: no kernel */
+    neap_generator *generator;
+} np_device;
+
+NEAP_API int neap_register_backend(neap_ctx *c, const neap_backend *b); /* its device index, or -1 */
+
+bool np_devices_init(neap_ctx *c);   /* device 0 */
+void np_devices_close(neap_ctx *c);
+
+#endif
