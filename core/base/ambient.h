@@ -23,7 +23,7 @@ typedef enum np_ambient_kind {
     NP_AMB_SCOPE,         /* payload: C or handle scope */
     NP_AMB_GROUP,         /* payload: execution group */
     NP_AMB_RECOMPUTE,     /* value: 0 or 1: neap_in_recompute */
-    NP_AMB_REGION,        /* payload: np_region that records or replays random ranges, or NULL */
+    NP_AMB_REGION,        /* payload: np_range_log (generator.h), or NULL: the live stream */
     NP_AMB_DTYPE,         /* value: neap_dtype */
     NP_AMB_DEVICE,        /* value: device index */
     NP_AMB_EARLY_STOP,    /* value: 0 or 1 */
@@ -38,7 +38,7 @@ typedef struct np_ambient_entry {
     np_ambient_kind kind;
     int64_t value;
     void *payload;
-    const char *where;    /* optional: what opened it ("no_grad"), for messages; static or owned by note_free */
+    const char *where;    /* optional: what opened it ("no_grad"), for messages; a static string */
     char note[64];        /* "train.lua:12", copied */
 } np_ambient_entry;
 

@@ -45,6 +45,8 @@ struct neap_ctx {
     uint64_t next_pass;              /* of engine runs, from 1 */
     struct np_pass *pass;            /* the running engine pass, NULL outside */
     uint64_t next_generator;
+    neap_generator *default_generator; /* the CPU's: head of the list of default generators; borrowed */
+    uint64_t default_seed;           /* of default generators made from now on: 0, or the last neap_seed */
     uint64_t next_shape_id;
 
     int64_t n_nodes, n_regions, n_slots, n_markers, n_pass_entries; /* live counts: neap_memory_stats */
@@ -52,16 +54,32 @@ struct neap_ctx {
 
     void *graveyard;                 /* nodes waiting for iterative release */
     bool burying;
+    struct np_op_facts *facts;       /* parsed schemas by op index (ops/registry.c) */
+    struct np_hook *hooks;           /* every registered tensor and node hook, for removal by id */
+    uint64_t next_hook;
+    struct np_custom_frame *custom;  /* the running custom backward */
+    int stop_barrier;                /* > 0: code that must not be stopped early is running (nested backward) */
+    struct np_region_pass *region_passes;           /* recomputes whose values are not all fetched yet */
+    void (*on_pass_end)(neap_ctx *c, uint64_t id);  /* set by the checkpoint layer */
 
     uint64_t alloc_count, alloc_fail_at;
     neap_ctx_opts opts;              /* the host's callbacks and limits */
     bool (*can_stop)(void *user);    /* may the running code be stopped here (early stop)? set by bindings */
     void *can_stop_user;
     int region_depth, region_depth_limit;
+    struct np_at_close *at_close;    /* what higher layers opened lazily: np_ctx_at_close */
 };
 
 static inline bool np_pending(const neap_ctx *c) { return c->err.code != NEAP_OK; }
 static inline bool np_cancelled(neap_ctx *c) { return atomic_load_explicit(&c->cancel, memory_order_relaxed); }
+
+/* Hooks that base calls and does not own. Devices: core/tensor/device.c. Number of ops: the generated registry. */
+bool np_devices_init(neap_ctx *c);
+void np_devices_close(neap_ctx *c);
+extern const int np_n_ops_total;
+
+/* fn(c, arg) runs in neap_ctx_free before the devices close, newest first. false: E-NOMEM. */
+bool np_ctx_at_close(neap_ctx *c, void (*fn)(neap_ctx *c, void *arg), void *arg);
 
 /* One line to the host's log callback, if any. level: 0 debug, 1 info, 2 warning. */
 void np_log(neap_ctx *c, int level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

@@ -1,7 +1,8 @@
 /* mem.h - memory: the caching allocator of tensor bytes, and the pool of small core objects.
  *
  * Invariants. Tensor bytes are counted as requested bytes (numel x itemsize), per device and category,
- * live and peak, exactly (DECISIONS B10): `live` never includes rounding, cache or metadata. A limit is
+ * live and peak, exactly (DECISIONS B10): `live` never includes rounding, cache or metadata, and `peak_by` is
+ * `by` at the moment of the peak. A limit is
  * checked before memory is taken. Every allocation of the core, bytes or object, may fail, and a test can
  * make the N-th one fail. A cached block belongs to a size class: 4 classes per power of two (at most
  * 25 % waste) up to 64 MiB, exact multiples of 2 MiB above; blocks are 64-byte aligned, blocks of 2 MiB
@@ -26,6 +27,7 @@ typedef struct np_raw_mem {
 
 typedef struct np_mem_block {  /* cached free block; the list node lives outside device memory */
     void *p;
+    size_t bytes;                /* real size */
     struct np_mem_block *next;
 } np_mem_block;
 
@@ -33,14 +35,18 @@ typedef struct np_mem_block {  /* cached free block; the list node lives outside
 typedef struct np_mem {
     neap_ctx *c;
     np_raw_mem raw;
+    int device;                           /* for the pressure callback, and its name for texts: np_mem_init */
+    const char *name;                     /* says 0 and "cpu"; the owner of another device sets both after it */
     int64_t live, peak, limit;            /* requested bytes; limit 0 = none */
     int64_t by[NP_N_CATEGORIES], peak_by[NP_N_CATEGORIES];
     int64_t reserved, cached;             /* bytes held from the system; of these, idle in the cache */
     int64_t reserved_limit;               /* the host's cap on reserved; 0 = none */
-    int64_t storages;                     /* live counted storages */
+    int64_t storages;                     /* live blocks taken or counted: take/give, count/uncount keep it */
     np_mem_block *bins[160];
     np_mem_block *big;                    /* above 64 MiB: searched, reused when not over 1.25x */
-    np_mem_block *spare;                  /* list nodes */
+    np_mem_block *big_live;               /* those in use: their real size is known here only */
+    np_mem_block *spare;                  /* list nodes: one for each block held, so that give cannot fail */
+    bool pressing;                        /* the pressure callback is running */
     uint64_t n_alloc, n_hit;              /* for benches and tests */
 } np_mem;
 
@@ -48,7 +54,8 @@ bool np_mem_init(np_mem *m, neap_ctx *c, const np_raw_mem *raw /* NULL: host mem
 void np_mem_close(np_mem *m); /* trims; live blocks must be gone */
 
 /* Bytes for a storage; 0 bytes gives a valid non-NULL pointer. On a limit or failure: drop the cache, ask
- * the context's pressure callback (once), retry, then fail with NEAP_E_LIMIT or NEAP_E_NOMEM. */
+ * the context's pressure callback (once), retry, then fail with NEAP_E_LIMIT or NEAP_E_NOMEM. The bytes are not
+ * zeroed. `give` gets the same size and the category of now. */
 void *np_mem_take(np_mem *m, size_t bytes, neap_category cat);
 void np_mem_give(np_mem *m, void *p, size_t bytes, neap_category cat);
 
@@ -64,12 +71,14 @@ void np_mem_reset_peak(np_mem *m); /* peak := live, peak_by := by */
  * go to malloc. Never counted as tensor bytes. Zeroed. NULL with NEAP_E_NOMEM recorded on failure. */
 void *np_obj_new(neap_ctx *c, size_t size);
 void np_obj_free(neap_ctx *c, void *p, size_t size);
-/* Growing arrays: like realloc, with the same failure injection. n elements of `each` bytes. */
+/* Growing arrays: like realloc, with the same failure injection: room for at least `need` elements of `each`
+ * bytes, *cap updated. NULL with E-NOMEM: p and *cap are as before. New room is not zeroed. */
 void *np_array_grow(neap_ctx *c, void *p, size_t *cap, size_t need, size_t each);
 void np_array_free(neap_ctx *c, void *p);
 
-/* Failure injection for tests: the n-th core allocation from now fails (1 = next), once; 0 switches it off.
- * Counts are in ctx->alloc_count. */
+/* Failure injection for tests: with c->alloc_fail_at = n the n-th core allocation from now fails (1 = next),
+ * once, and alloc_fail_at is 0 again; 0 switches it off. c->alloc_count counts allocations. Memory that is not
+ * had through this file (a library's own) asks here first, and then calls np_fail_nomem. */
 bool np_alloc_should_fail(neap_ctx *c);
 
 #endif

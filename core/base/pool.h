@@ -16,12 +16,14 @@ typedef struct np_pool np_pool;
 typedef void (*np_chunk_fn)(void *arg, int64_t chunk);
 
 /* Runs fn(arg, 0 .. n_chunks-1) on the calling thread and the workers. false: cancelled, with
- * NEAP_E_CANCELLED recorded (some chunks have not run). One chunk or one thread: no worker is woken. */
+ * NEAP_E_CANCELLED recorded by the calling thread (some chunks have not run), or, at the first parallel call,
+ * no memory for the pool (NEAP_E_NOMEM). One chunk or one thread: no worker is woken. A nested call returns
+ * false when cancelled and leaves the record to the outer one. */
 bool np_parallel(neap_ctx *c, int64_t n_chunks, np_chunk_fn fn, void *arg);
 
 /* Elementwise helper: n elements in chunks of `grain` (a constant of the caller). */
 #define NP_GRAIN 32768
 
-void np_pool_close(np_pool *p);
+void np_pool_close(np_pool *p); /* joins the workers; NULL is fine */
 
 #endif
