@@ -165,6 +165,11 @@ NEAP_API neap_tensor *neap_from_data(neap_ctx *c, int ndim, const int64_t *shape
 /* The host's own memory, not copied: `release(user)` is called when the last tensor on it dies. */
 NEAP_API neap_tensor *neap_wrap(neap_ctx *c, int ndim, const int64_t *shape, neap_dtype dtype, void *data,
                                 void (*release)(void *user), void *user);
+/* first, first + step ... up to and including last (a shortfall of rounding size is forgiven); computed in
+ * double, exact for integers. linspace: n evenly spaced values with both ends. eye: n x m, ones on the diagonal. */
+NEAP_API neap_tensor *neap_arange(neap_ctx *c, double first, double last, double step, neap_dtype dtype, int device);
+NEAP_API neap_tensor *neap_linspace(neap_ctx *c, double first, double last, int64_t n, neap_dtype dtype, int device);
+NEAP_API neap_tensor *neap_eye(neap_ctx *c, int64_t n, int64_t m, neap_dtype dtype, int device);
 /* A Lua- or C-number as an operand: 0-dim, does not widen the other operand's dtype. */
 NEAP_API neap_tensor *neap_number(neap_ctx *c, double v);
 NEAP_API neap_tensor *neap_integer(neap_ctx *c, int64_t v);

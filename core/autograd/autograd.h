@@ -61,7 +61,9 @@ typedef struct np_hook {        /* a registered closure */
     neap_fn fn;
     int32_t out_nr;             /* tensor hooks: which result; -1: node hook */
     neap_tensor *retain;        /* retain_grad: weak, cleared when the tensor dies */
-    struct np_hook *next;
+    struct np_hook *next;       /* of the same owner */
+    struct np_hook **head;      /* the owner's list */
+    struct np_hook *all_prev, *all_next; /* of the context */
 } np_hook;
 
 typedef struct np_node_meta {
@@ -104,6 +106,8 @@ struct np_autograd {            /* a tensor's autograd part */
     struct neap_node *acc;      /* leaf: its accumulator, weak */
     neap_tensor *grad;
     np_hook *hooks;             /* leaf hooks */
+    neap_tensor *base;          /* differentiable view: the tensor it is a view of, strong */
+    uint64_t view_version;      /* of the storage when the view's identity was made */
 };
 
 static inline bool np_requires_grad(const neap_tensor *t) { return t && t->ag && t->ag->requires_grad; }
@@ -128,7 +132,5 @@ typedef struct np_pass_facts {
     bool keep_graph, create_graph, has_targets;
 } np_pass_facts;
 const np_pass_facts *np_current_pass(neap_ctx *c); /* NULL outside */
-/* The checkpoint layer wants to know when a pass ends (drop leftovers). One list per pass. */
-bool np_pass_at_end(neap_ctx *c, void (*fn)(neap_ctx *c, void *arg), void *arg);
 
 #endif

@@ -40,6 +40,7 @@ typedef struct np_attr {
 /* What infer says of one result. A view result has view = true and strides and offset. */
 typedef struct np_out_meta {
     uint8_t dtype, ndim;
+    bool view;
     int64_t shape[NEAP_MAX_DIMS];
     int64_t stride[NEAP_MAX_DIMS]; /* views only */
     int64_t offset;
@@ -61,7 +62,8 @@ typedef struct np_frame {
     neap_dtype compute;          /* promoted dtype for kernels, set by the infer helpers */
     /* filled by dispatch */
     neap_tensor *out[NP_MAX_OUT];/* new references; for in-place ops out[0] is in[0] retained */
-    np_rng_range rng;            /* NP_RANDOM ops: the reserved range */
+    uint64_t rng_n;              /* NP_RANDOM ops: infer says how many elements to reserve for */
+    np_rng_range rng;            /* the reserved range */
 } np_frame;
 
 /* A gradient formula's view of its node. Formulas call np_<op>(b, ...); results of those calls belong to
@@ -174,6 +176,21 @@ typedef struct np_schema {
     char result[NP_MAX_OUT][24];
 } np_schema;
 bool np_schema_parse(const char *args, np_schema *s); /* false: malformed (a test walks all) */
+
+/* Parsed once per context. */
+typedef struct np_op_facts {
+    int8_t n_results, n_aux, gen_attr; /* gen_attr: the generator's attribute, -1 none */
+    np_schema schema;
+} np_op_facts;
+const np_op_facts *np_facts(neap_ctx *c, const np_op *op); /* NULL: no memory */
+
+/* An op mode: sees a call before (NP_AMB_MODE) or below (NP_AMB_INNER) recording. It fills f->out, by calling
+ * np_dispatch_below(f, id) or in its own way. */
+typedef struct np_mode {
+    bool (*call)(neap_ctx *c, void *user, np_frame *f, uint64_t id);
+    void *user;
+} np_mode;
+bool np_dispatch_below(np_frame *f, uint64_t id); /* continues below the mode with this ambient id */
 
 /* ---- calling */
 /* The one dispatcher. f->c, op, in, n_in, attr are set by the caller (zeroed otherwise). On success f->out

@@ -20,6 +20,7 @@ typedef struct np_storage {
     uint8_t category;           /* neap_category */
     bool counted;               /* in live bytes (numbers used as operands are not) */
     bool foreign;               /* release() owns the bytes */
+    int32_t saved;              /* slots that hold it: category SAVED while > 0, if it was TEMP */
     np_device *dev;
     np_version *version;
     void *data;
@@ -58,6 +59,15 @@ neap_tensor *np_tensor_new(neap_ctx *c, np_device *d, neap_dtype t, int ndim, co
 /* A view: same storage, own geometry (strides in elements). Caller guarantees it is inside the storage. */
 neap_tensor *np_tensor_view(neap_tensor *base, int ndim, const int64_t *shape, const int64_t *stride, int64_t offset);
 neap_tensor *np_tensor_alias(neap_tensor *t); /* same geometry, no graph: "detached alias" */
+/* Gives t this geometry: shape, strides, offset, and what follows from them (numel, contiguous). */
+void np_tensor_geometry(neap_tensor *t, int ndim, const int64_t *shape, const int64_t *stride, int64_t offset);
+/* A contiguous tensor in host memory with t's elements: t itself (new reference) when it is one. */
+neap_tensor *np_to_host(neap_ctx *c, neap_tensor *t);
+/* Inside neap_scope_begin/end of the running owner the scope takes the reference over and the caller's pointer
+ * is borrowed; elsewhere nothing happens. Returns t, or NULL (t dropped) with NEAP_E_NOMEM. NULL gives NULL. */
+neap_tensor *np_scope_adopt(neap_ctx *c, neap_tensor *t);
+/* The checks of a public function with a tensor result: device `index`, or NULL with E-DEVICE. */
+np_device *np_device_at(neap_ctx *c, int index);
 /* Called when the last reference goes; autograd registers how to drop `ag`. */
 extern void np_autograd_drop(neap_tensor *t);
 
