@@ -1,0 +1,197 @@
+# Neap's build. Everything is made under build/ (BUILD=...); nothing is installed unless you say so.
+#
+#   make build      libraries, Lua module, the program        make bench     measurements (no pass or fail)
+#   make demo       a complete small training run             make docs      docs/ops.md
+#   make test       all tests, ends with "N passed, N failed" make format    clang-format
+#   make check      compilers, sanitizers, valgrind, gates    make install   PREFIX=/usr/local DESTDIR=
+#   make deps       missing Debian packages                   make clean
+#
+# Variables: CC=gcc|clang  SAN=1 (ASan, UBSan)  TSAN=1  BUILD=dir  V=1 (show commands)
+
+CC := $(if $(filter default undefined,$(origin CC)),gcc,$(CC))
+VARIANT := $(if $(SAN),-san)$(if $(TSAN),-tsan)
+BUILD ?= build$(VARIANT)
+PREFIX ?= /usr/local
+LUA ?= lua5.4
+LUA_INC ?= $(firstword $(wildcard /usr/include/lua5.4 /usr/local/include/lua5.4) /usr/include)
+LUA_LIB ?= -llua5.4
+Q := $(if $(V),,@)
+GEN := $(BUILD)/gen
+OBJ := $(BUILD)/obj
+JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
+
+# ---- flags ------------------------------------------------------------------------------------------------
+
+# No contraction and no reassociation: results are the same bits on every run (docs: "same bits").
+WARN := -Wall -Wextra -Wpedantic -Werror
+CFLAGS ?= -O3 -g
+FLAGS = -std=gnu11 $(WARN) $(CFLAGS) -fPIC -fvisibility=hidden -ffp-contract=off -fno-math-errno \
+  -fno-trapping-math -Icore -I$(GEN) $(SANFLAGS)
+LIBS := -lm -lpthread -ldl -lz -ljansson
+ifdef SAN
+SANFLAGS := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+endif
+ifdef TSAN
+SANFLAGS := -fsanitize=thread -fno-omit-frame-pointer
+endif
+MARCH_0 := -march=x86-64
+MARCH_1 := -march=x86-64-v3
+MARCH_2 := -march=x86-64-v4
+
+# ---- sources ----------------------------------------------------------------------------------------------
+
+OPS := $(sort $(wildcard core/ops/*.c))
+# Files that hold kernels are compiled once per CPU level.
+KERNEL := $(filter-out core/ops/dispatch.c core/ops/registry.c core/ops/infer.c core/ops/sample.c,$(OPS)) \
+  core/ops/cpu/gemm.c
+CORE := $(filter-out $(KERNEL),$(sort $(wildcard core/*.c core/base/*.c core/tensor/*.c core/ops/*.c \
+  core/ops/cpu/*.c core/autograd/*.c core/checkpoint/*.c core/io/*.c)))
+GENERATED := $(GEN)/neap_ops.c $(GEN)/np_grad_ops.c $(GEN)/np_registry.c
+GENERATED_H := $(GEN)/np_opx.h $(GEN)/neap_ops.h $(GEN)/np_grad_ops.h
+BINDINGS := $(filter-out bindings/program.c,$(sort $(wildcard bindings/*.c)))
+LUA_FILES := $(sort $(wildcard lua/*.lua lua/*/*.lua lua/*/*/*.lua))
+TESTS := $(patsubst tests/core/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/core/test_*.c)))
+EMBED := $(patsubst examples/embed/%.c,$(BUILD)/examples/%,$(sort $(wildcard examples/embed/*.c)))
+BENCH := $(patsubst bench/%.c,$(BUILD)/bench/%,$(sort $(wildcard bench/*.c)))
+
+CORE_OBJ := $(CORE:core/%.c=$(OBJ)/%.o) $(GENERATED:$(GEN)/%.c=$(OBJ)/gen/%.o) \
+  $(foreach l,0 1 2,$(KERNEL:core/%.c=$(OBJ)/%.$(l).o))
+BINDINGS_OBJ := $(BINDINGS:%.c=$(OBJ)/%.o)
+
+# ---- what is built ----------------------------------------------------------------------------------------
+
+.PHONY: build all-tests deps demo test run-tests check bench install uninstall docs format clean objects
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+HAVE_PROGRAM := $(if $(wildcard bindings/program.c),$(BUILD)/neap)
+HAVE_BINDINGS := $(if $(BINDINGS),$(BUILD)/libneap-lua.so $(BUILD)/lua/neap.so)
+build: $(BUILD)/libneap.so $(BUILD)/libneap.a $(HAVE_BINDINGS) $(HAVE_PROGRAM) $(BUILD)/lua/neap $(EMBED)
+objects: $(CORE_OBJ) $(BINDINGS_OBJ)
+all-tests: build $(TESTS) $(BENCH)
+
+# The files that follow from the op entries. Each is rewritten only when its content changes.
+$(GEN)/.stamp: tools/gen.lua $(OPS)
+	@mkdir -p $(GEN)
+	$(Q)$(LUA) tools/gen.lua code core/ops $(GEN)
+	@touch $@
+$(GENERATED) $(GENERATED_H): $(GEN)/.stamp
+	@:
+
+define say
+@printf '  %-5s %s\n' $(1) $@
+@mkdir -p $(@D)
+endef
+
+define kernel_rule
+$(OBJ)/ops/%.$(1).o: core/ops/%.c | $(GEN)/.stamp
+	$$(call say,CC)
+	$(Q)$$(CC) $$(FLAGS) $$(MARCH_$(1)) -DNP_ISA=$(1) -MMD -MP -c $$< -o $$@
+endef
+$(foreach l,0 1 2,$(eval $(call kernel_rule,$(l))))
+
+$(OBJ)/gen/%.o: $(GEN)/%.c
+	$(call say,CC)
+	$(Q)$(CC) $(FLAGS) $(MARCH_0) -MMD -MP -c $< -o $@
+$(OBJ)/bindings/%.o: bindings/%.c | $(GEN)/.stamp
+	$(call say,CC)
+	$(Q)$(CC) $(FLAGS) $(MARCH_0) -I$(LUA_INC) -MMD -MP -c $< -o $@
+$(OBJ)/%.o: core/%.c | $(GEN)/.stamp
+	$(call say,CC)
+	$(Q)$(CC) $(FLAGS) $(MARCH_0) -MMD -MP -c $< -o $@
+
+$(BUILD)/libneap.so: $(CORE_OBJ) tools/neap.map
+	$(call say,LINK)
+	$(Q)$(CC) $(SANFLAGS) -shared -Wl,-soname,libneap.so -Wl,--version-script=tools/neap.map \
+	  $(if $(SANFLAGS),,-Wl$(comma)-z$(comma)defs) $(CORE_OBJ) -o $@ $(LIBS)
+comma := ,
+
+# One relocatable object with hidden symbols made local: a host cannot clash with our internal names.
+$(BUILD)/libneap.a: $(CORE_OBJ)
+	$(call say,AR)
+	$(Q)ld -r $(CORE_OBJ) -o $(OBJ)/libneap.o
+	$(Q)objcopy --localize-hidden $(OBJ)/libneap.o
+	$(Q)rm -f $@ && ar rcs $@ $(OBJ)/libneap.o
+# For the C tests, which look inside.
+$(BUILD)/libneap-test.a: $(CORE_OBJ)
+	$(call say,AR)
+	$(Q)rm -f $@ && ar rcs $@ $(CORE_OBJ)
+
+# The Lua side is linked without liblua: the interpreter or host that loads it brings Lua's functions.
+$(BUILD)/libneap-lua.so: $(BINDINGS_OBJ) $(BUILD)/libneap.so
+	$(call say,LINK)
+	$(Q)$(CC) $(SANFLAGS) -shared -Wl,-soname,libneap-lua.so -Wl,-rpath,'$$ORIGIN' $(BINDINGS_OBJ) -o $@ \
+	  -L$(BUILD) -lneap -lm
+# The module itself is empty: it leads to libneap-lua.so, so that a process never holds two cores.
+$(BUILD)/lua/neap.so: $(BUILD)/libneap-lua.so
+	$(call say,LINK)
+	$(Q)$(CC) $(SANFLAGS) -shared -Wl,--no-as-needed -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN/../..' -x c /dev/null -x none \
+	  -o $@ -L$(BUILD) -lneap-lua -Wl,-rpath-link,$(BUILD)
+$(BUILD)/lua/neap: | $(BUILD)/libneap.so
+	@mkdir -p $(@D)
+	@ln -sfn $(CURDIR)/lua $@
+$(BUILD)/neap: $(OBJ)/bindings/program.o $(BUILD)/libneap-lua.so
+	$(call say,LINK)
+	$(Q)$(CC) $(SANFLAGS) -Wl,-E -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' $< -o $@ -L$(BUILD) -lneap-lua -lneap \
+	  $(LUA_LIB) -ledit -lm -ldl
+
+$(BUILD)/tests/%: tests/core/%.c $(BUILD)/libneap-test.a
+	$(call say,TEST)
+	$(Q)$(CC) $(FLAGS) -Itests/core -MMD -MP -MF $@.d $< -o $@ $(BUILD)/libneap-test.a -lcmocka $(LIBS)
+$(BUILD)/bench/%: bench/%.c $(BUILD)/libneap-test.a
+	$(call say,BENCH)
+	$(Q)$(CC) $(FLAGS) -MMD -MP -MF $@.d $< -o $@ $(BUILD)/libneap-test.a $(LIBS)
+# Hosts see the public header and the archive, nothing else.
+$(BUILD)/examples/%: examples/embed/%.c $(BUILD)/libneap.a
+	$(call say,HOST)
+	$(Q)$(CC) -std=c11 $(WARN) $(CFLAGS) $(SANFLAGS) -Icore -I$(GEN) -MMD -MP -MF $@.d $< -o $@ $(BUILD)/libneap.a $(LIBS)
+
+-include $(CORE_OBJ:.o=.d) $(BINDINGS_OBJ:.o=.d) $(OBJ)/bindings/program.d $(TESTS:=.d) $(BENCH:=.d) $(EMBED:=.d)
+
+# ---- what is done with it ---------------------------------------------------------------------------------
+
+deps:
+	@tools/deps.sh build test demo
+demo:
+	@tools/deps.sh build demo
+	@$(MAKE) --no-print-directory $(JOBS) build
+	$(BUILD)/neap examples/demo.lua
+test:
+	@tools/deps.sh build test
+	@$(MAKE) --no-print-directory $(JOBS) all-tests
+	@$(MAKE) --no-print-directory run-tests
+run-tests:
+	@$(LUA) tests/run.lua $(BUILD) $(if $(SAN),asan)$(if $(TSAN),tsan)
+check:
+	@tools/deps.sh build test check
+	@tools/check.sh
+bench: all-tests
+	@for b in $(filter-out %/tiny,$(BENCH)); do $$b || exit 1; done
+	@for s in $(wildcard bench/*.lua); do LUA_PATH="$(BUILD)/lua/?.lua;$(BUILD)/lua/?/init.lua;;" \
+	  LUA_CPATH="$(BUILD)/lua/?.so;;" $(LUA) $$s || exit 1; done
+docs:
+	$(Q)$(LUA) tools/gen.lua docs core/ops docs/ops.md
+
+FORMATTED = $(wildcard core/*.[ch] core/*/*.[ch] core/ops/cpu/*.[ch] bindings/*.[ch] tests/core/*.[ch] tests/fuzz/*.[ch] \
+  bench/*.[ch] examples/embed/*.[ch])
+format:
+	clang-format -i $(FORMATTED)
+
+INSTALL_LUA = $(DESTDIR)$(PREFIX)/share/lua/5.4/neap
+install: build
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/lua/5.4 \
+	  $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	install -m 755 $(BUILD)/neap $(DESTDIR)$(PREFIX)/bin/neap
+	install -m 755 $(BUILD)/libneap.so $(BUILD)/libneap-lua.so $(DESTDIR)$(PREFIX)/lib
+	install -m 644 $(BUILD)/libneap.a $(DESTDIR)$(PREFIX)/lib
+	install -m 644 core/neap.h $(GEN)/neap_ops.h $(wildcard bindings/neap_lua.h) $(DESTDIR)$(PREFIX)/include
+	install -m 755 $(BUILD)/lua/neap.so $(DESTDIR)$(PREFIX)/lib/lua/5.4/neap.so
+	printf 'Name: neap\nDescription: tensors, autograd and checkpointing\nVersion: 0.1.0\nLibs: -L%s/lib -lneap\nLibs.private: %s\nCflags: -I%s/include\n' \
+	  '$(PREFIX)' '$(LIBS)' '$(PREFIX)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/neap.pc
+	for f in $(LUA_FILES:lua/%=%); do install -D -m 644 lua/$$f $(INSTALL_LUA)/$$f || exit 1; done
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/neap lib/libneap.so lib/libneap-lua.so lib/libneap.a include/neap.h \
+	  include/neap_ops.h include/neap_lua.h lib/lua/5.4/neap.so lib/pkgconfig/neap.pc)
+	rm -rf $(INSTALL_LUA)
+clean:
+	rm -rf build build-*

@@ -1,0 +1,106 @@
+--- Runs every C test program and every Lua spec, and adds up.
+--
+--   lua5.4 tests/run.lua BUILD [asan|tsan]
+--
+-- One line per program, the whole output of those that fail, and "N passed, N failed" as the last line. The exit
+-- status is 1 when anything failed or nothing ran. A program that dies counts its missing tests as failed.
+
+local build, sanitizer = ...
+build = build or "build"
+local passed, failed, skipped = 0, 0, 0
+
+local function lines_of(command)
+  local p = assert(io.popen(command))
+  local list = {}
+  for line in p:lines() do
+    list[#list + 1] = line
+  end
+  local ok, how, code = p:close()
+  return list, ok, how == "signal" and "signal " .. code or "status " .. tostring(code)
+end
+
+local function report(name, n_passed, n_failed, n_skipped, output, note)
+  passed, failed, skipped = passed + n_passed, failed + n_failed, skipped + n_skipped
+  io.write(("%-28s %5d passed"):format(name, n_passed))
+  if n_failed > 0 then io.write((", %d FAILED"):format(n_failed)) end
+  if n_skipped > 0 then io.write((", %d skipped"):format(n_skipped)) end
+  io.write(note and "  (" .. note .. ")\n" or "\n")
+  if n_failed > 0 then
+    for _, line in ipairs(output) do
+      if not line:match("^ok ") then io.write("    ", line, "\n") end
+    end
+  end
+  io.flush()
+end
+
+--- Counts the lines of TAP. `planned` is nil when the program died before it said how many.
+local function count_tap(output)
+  local ok, not_ok, skip, planned = 0, 0, 0, nil
+  for _, line in ipairs(output) do
+    local n = line:match("^1%.%.(%d+)")
+    if n then
+      planned = (planned or 0) + tonumber(n)
+    elseif line:match("^n?o?t? ?ok %d+ .*# SKIP") then
+      skip = skip + 1
+    elseif line:match("^ok %d") then
+      ok = ok + 1
+    elseif line:match("^not ok %d") then
+      not_ok = not_ok + 1
+    end
+  end
+  return ok, not_ok, skip, planned
+end
+
+local function run_c(program)
+  local name = program:match("([^/]+)$")
+  local output, ok, how = lines_of("CMOCKA_MESSAGE_OUTPUT=TAP NEAP_TEST_DIR=tests " .. program .. " 2>&1 </dev/null")
+  local n_ok, n_bad, n_skip, planned = count_tap(output)
+  local missing = math.max((planned or 1) - n_ok - n_bad - n_skip, 0)
+  n_bad = n_bad + missing
+  if not ok and n_bad == 0 then n_bad = 1 end
+  local note
+  if missing > 0 then
+    note = "ended early, " .. how
+  elseif not ok and n_bad > 0 then
+    note = how
+  end
+  report(name, n_ok, n_bad, n_skip, output, note)
+end
+
+local function run_lua(spec)
+  local name = spec:match("([^/]+)%.lua$")
+  local preload = ""
+  if sanitizer == "asan" or sanitizer == "tsan" then
+    local lib = lines_of("gcc -print-file-name=lib" .. sanitizer .. ".so")[1]
+    preload = "LD_PRELOAD=" .. lib .. " ASAN_OPTIONS=detect_leaks=0 "
+  end
+  local command = ("%sLUA_PATH='%s/lua/?.lua;%s/lua/?/init.lua;./?.lua;;' LUA_CPATH='%s/lua/?.so;;' NEAP_PROGRAM=%s/neap "
+    .. "lua5.4 -W /usr/bin/busted -o tests/output.lua --no-auto-insulate '%s' 2>&1 </dev/null")
+    :format(preload, build, build, build, build, spec)
+  local output, ok, how = lines_of(command)
+  local n_ok, n_bad, n_skip
+  for _, line in ipairs(output) do
+    local a, b, c = line:match("^totals: (%d+) passed, (%d+) failed, (%d+) skipped$")
+    if a then n_ok, n_bad, n_skip = tonumber(a), tonumber(b), tonumber(c) end
+  end
+  local note
+  if not n_ok then
+    n_ok, n_bad, n_skip, note = 0, 1, 0, "ended early, " .. how
+  elseif not ok and n_bad == 0 then
+    n_bad, note = 1, how
+  end
+  report(name, n_ok, n_bad, n_skip, output, note)
+end
+
+for _, source in ipairs(lines_of("LC_ALL=C ls tests/core/test_*.c 2>/dev/null")) do
+  run_c(build .. "/tests/" .. source:match("([^/]+)%.c$"))
+end
+if sanitizer ~= "tsan" then
+  for _, spec in ipairs(lines_of("LC_ALL=C ls tests/lua/*_spec.lua 2>/dev/null")) do
+    run_lua(spec)
+  end
+end
+
+if skipped > 0 then print(("%d skipped"):format(skipped)) end
+print(("%d passed, %d failed"):format(passed, failed))
+os.exit(failed == 0 and passed > 0)
