@@ -1,0 +1,169 @@
+/* atomic.c - see atomic.h. */
+#include "io/atomic.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "io/file.h"
+
+#define BLOCK      ((size_t)16 << 20)
+#define TEMP_TRIES 10000
+
+static bool fail_write(np_atomic *a, const char *what, const char *path, int code)
+{
+    char name[NP_PATH_TEXT], why[96];
+    np_fail(a->c, NEAP_E_IO, "cannot %s %s: %s", what, np_path_text(name, path),
+            np_errno_text(why, sizeof why, code));
+    np_atomic_abandon(a);
+    return false;
+}
+
+static char *text_new(neap_ctx *c, size_t n)
+{
+    size_t cap = 0;
+    return np_array_grow(c, NULL, &cap, n, 1);
+}
+
+/* The file that a symbolic link finally names, so that saving through a link keeps the link. */
+static bool resolve_target(np_atomic *a, const char *path)
+{
+    struct stat st;
+    char *real = NULL;
+    if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && !(real = realpath(path, NULL)))
+        return fail_write(a, "follow the link", path, errno);
+    const char *from = real ? real : path;
+    size_t n = strlen(from) + 1;
+    if ((a->target = text_new(a->c, n))) memcpy(a->target, from, n);
+    free(real);
+    return a->target != NULL;
+}
+
+/* Length of the directory part with its slash, 0 if there is none. */
+static size_t dir_length(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? (size_t)(slash - path) + 1 : 0;
+}
+
+static bool open_temp(np_atomic *a, const struct stat *old)
+{
+    size_t dir = dir_length(a->target), cap = dir + 64;
+    char *temp = text_new(a->c, cap);
+    if (!temp) return false;
+    memcpy(temp, a->target, dir);
+    for (int i = 0; i < TEMP_TRIES && a->fd < 0; i++) {
+        snprintf(temp + dir, cap - dir, ".neap-%ld-%d.tmp", (long)getpid(), i);
+        a->fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (a->fd < 0 && errno != EEXIST && errno != EINTR) break;
+    }
+    if (a->fd < 0) {
+        int code = errno;
+        np_array_free(a->c, temp);
+        return fail_write(a, "create a file beside", a->target, code);
+    }
+    a->temp = temp;
+    if (old && fchmod(a->fd, old->st_mode & 0777) != 0) return fail_write(a, "set the mode of", temp, errno);
+    return true;
+}
+
+bool np_atomic_open(neap_ctx *c, np_atomic *a, const char *path)
+{
+    *a = (np_atomic){.c = c, .fd = -1};
+    if (!path || !*path) {
+        np_fail(c, NEAP_E_ARG, "a file name is missing: give the path of the file to write");
+        return false;
+    }
+    struct stat st;
+    bool exists = stat(path, &st) == 0;
+    if (exists && !S_ISREG(st.st_mode)) {
+        char name[NP_PATH_TEXT];
+        np_fail(c, NEAP_E_IO, "cannot write %s: it is %s, not a regular file", np_path_text(name, path),
+                S_ISDIR(st.st_mode) ? "a directory" : "a device, pipe or socket");
+        return false;
+    }
+    if (resolve_target(a, path) && open_temp(a, exists ? &st : NULL)) return true;
+    np_atomic_abandon(a);
+    return false;
+}
+
+/* write(2), with SIGXFSZ (the file-size limit) held back and swallowed: a library must not end its host. */
+static ssize_t write_quietly(int fd, const void *p, size_t n)
+{
+    sigset_t limit, before, pending;
+    sigemptyset(&limit);
+    sigaddset(&limit, SIGXFSZ);
+    sigpending(&pending);
+    bool was_pending = sigismember(&pending, SIGXFSZ) == 1;
+    pthread_sigmask(SIG_BLOCK, &limit, &before);
+    ssize_t put = write(fd, p, n);
+    int code = errno;
+    if (put < 0 && code == EFBIG && !was_pending) {
+        struct timespec now = {0, 0};
+        while (sigtimedwait(&limit, NULL, &now) < 0 && errno == EINTR) {}
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = code;
+    return put;
+}
+
+bool np_atomic_write(np_atomic *a, const void *p, size_t n)
+{
+    const char *at = p;
+    while (n > 0) {
+        if (np_cancelled(a->c)) {
+            np_fail(a->c, NEAP_E_CANCELLED, "interrupted; %s is unchanged", a->target);
+            np_atomic_abandon(a);
+            return false;
+        }
+        ssize_t put = write_quietly(a->fd, at, n < BLOCK ? n : BLOCK);
+        if (put < 0 && errno == EINTR) continue;
+        if (put <= 0) return fail_write(a, "write", a->target, put < 0 ? errno : EIO);
+        at += put, n -= (size_t)put;
+    }
+    return true;
+}
+
+/* Makes the rename itself last. The file is in place already: a failure here is worth a warning, no error. */
+static void flush_directory(np_atomic *a)
+{
+    size_t dir = dir_length(a->target);
+    if (dir > 0) a->target[dir] = '\0';
+    int fd = open(dir > 0 ? a->target : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP)) {
+        char why[96];
+        np_log(a->c, 2, "the directory of a saved file could not be flushed: %s",
+               np_errno_text(why, sizeof why, errno));
+    }
+    if (fd >= 0) close(fd);
+}
+
+bool np_atomic_commit(np_atomic *a)
+{
+    if (fsync(a->fd) != 0) return fail_write(a, "flush", a->target, errno);
+    int fd = a->fd;
+    a->fd = -1;
+    if (close(fd) != 0 && errno != EINTR) return fail_write(a, "close", a->target, errno);
+    if (rename(a->temp, a->target) != 0) return fail_write(a, "replace", a->target, errno);
+    np_array_free(a->c, a->temp);
+    a->temp = NULL;
+    flush_directory(a);
+    np_atomic_abandon(a);
+    return true;
+}
+
+void np_atomic_abandon(np_atomic *a)
+{
+    if (a->fd >= 0) close(a->fd);
+    if (a->temp) unlink(a->temp);
+    np_array_free(a->c, a->temp);
+    np_array_free(a->c, a->target);
+    *a = (np_atomic){.c = a->c, .fd = -1};
+}
