@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "io/atomic.h"
+#include "io/file.h"
 #include "io/safetensors.h"
 
 typedef struct st_out {
