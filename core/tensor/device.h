@@ -35,7 +35,11 @@ typedef struct np_device {
 
 NEAP_API int neap_register_backend(neap_ctx *c, const neap_backend *b); /* its device index, or -1 */
 
+np_device *np_device_at(neap_ctx *c, int index); /* NULL with E-DEVICE */
 bool np_devices_init(neap_ctx *c);   /* device 0 */
 void np_devices_close(neap_ctx *c);
+
+/* What this layer calls and does not own (ops/registry.c): the index of an op, -1 if there is none. */
+int np_op_index(const char *name);
 
 #endif

@@ -38,7 +38,7 @@ struct neap_tensor {
     bool contiguous;            /* row-major dense; kept right by np_tensor_geometry */
     bool number;                /* a plain number used as an operand */
     bool temp;                  /* belongs to a gradient formula's frame */
-    bool scoped;                /* a C scope holds one reference */
+    bool scoped;                /* a C scope holds a reference, or did */
     neap_ctx *c;
     np_storage *st;
     int64_t offset, numel;
@@ -66,8 +66,9 @@ neap_tensor *np_to_host(neap_ctx *c, neap_tensor *t);
 /* Inside neap_scope_begin/end of the running owner the scope takes the reference over and the caller's pointer
  * is borrowed; elsewhere nothing happens. Returns t, or NULL (t dropped) with NEAP_E_NOMEM. NULL gives NULL. */
 neap_tensor *np_scope_adopt(neap_ctx *c, neap_tensor *t);
-/* The checks of a public function with a tensor result: device `index`, or NULL with E-DEVICE. */
-np_device *np_device_at(neap_ctx *c, int index);
+/* neap_number and neap_integer without the C scope: for slots and gradient frames. */
+neap_tensor *np_number_new(neap_ctx *c, double v);
+neap_tensor *np_integer_new(neap_ctx *c, int64_t v);
 /* Called when the last reference goes; autograd registers how to drop `ag`. */
 extern void np_autograd_drop(neap_tensor *t);
 
@@ -112,6 +113,8 @@ bool np_copy_into(neap_ctx *c, neap_tensor *dst, const neap_tensor *src);  /* no
 neap_tensor *np_contiguous_copy(neap_ctx *c, neap_tensor *t);
 /* t itself (new reference) when it is contiguous already and of dtype d, else a copy. */
 neap_tensor *np_as_contiguous(neap_ctx *c, neap_tensor *t, neap_dtype d);
+/* Contiguous bytes of a device to host memory. */
+bool np_fetch(neap_ctx *c, const np_device *d, void *dst, const void *src, size_t bytes);
 bool np_fill_zero(neap_ctx *c, neap_tensor *t);
 bool np_fill_value(neap_ctx *c, neap_tensor *t, double v);
 

@@ -1,0 +1,272 @@
+/* tensor.c - the tensor object: making, viewing, reading, and what the public header tells about it.
+ *
+ * A tensor is one small object: geometry over a storage, plus `ag` when autograd knows it. numel and
+ * contiguous always follow from shape and strides (np_tensor_geometry is the only writer). Ops are elsewhere:
+ * nothing here is recorded, and only neap_wrap and the constructors take memory. */
+#include "tensor/tensor.h"
+#include "base/hash.h"
+#include "tensor/storage.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* ---- making and dropping */
+
+void np_tensor_geometry(neap_tensor *t, int ndim, const int64_t *shape, const int64_t *stride, int64_t offset)
+{
+    t->ndim = (uint8_t)ndim;
+    for (int i = 0; i < ndim; i++) t->shape[i] = shape[i], t->stride[i] = stride[i];
+    t->offset = offset;
+    t->numel = np_shape_numel(ndim, shape);
+    t->contiguous = np_is_contiguous_geometry(ndim, shape, stride);
+}
+
+/* A tensor over `st`, whose reference it takes (also when it fails). */
+static neap_tensor *tensor_over_take(neap_ctx *c, np_storage *st, neap_dtype dtype)
+{
+    neap_tensor *t = np_obj_new(c, sizeof *t);
+    if (!t) {
+        np_storage_free(c, st);
+        return NULL;
+    }
+    t->refs = 1;
+    t->c = c;
+    t->dtype = (uint8_t)dtype;
+    t->st = st;
+    return t;
+}
+
+/* Bytes of a shape, or false with E-DIMS, E-ARG or E-SHAPE. */
+static bool shape_bytes(neap_ctx *c, int ndim, const int64_t *shape, neap_dtype dtype, size_t *bytes)
+{
+    if ((unsigned)dtype >= NEAP_N_DTYPES) {
+        np_fail(c, NEAP_E_DTYPE, "there is no dtype number %d", (int)dtype);
+        return false;
+    }
+    if (ndim < 0 || ndim > NEAP_MAX_DIMS) {
+        np_fail(c, NEAP_E_DIMS, "a tensor has at most %d dimensions, not %d", NEAP_MAX_DIMS, ndim);
+        return false;
+    }
+    for (int i = 0; i < ndim; i++)
+        if (shape[i] < 0) {
+            np_fail(c, NEAP_E_SHAPE, "size %lld of dimension %d is negative: sizes are 0 or more",
+                    (long long)shape[i], i + c->base);
+            return false;
+        }
+    int64_t n = np_shape_numel(ndim, shape), total;
+    if (n < 0 || __builtin_mul_overflow(n, (int64_t)np_dtype_size(dtype), &total) || total > PTRDIFF_MAX) {
+        char text[200];
+        np_fail(c, NEAP_E_SHAPE, "%s %s has more bytes than can be counted: use smaller sizes",
+                np_shape_text(text, sizeof text, ndim, shape), np_dtype_name(dtype));
+        return false;
+    }
+    *bytes = (size_t)total;
+    return true;
+}
+
+neap_tensor *np_tensor_new(neap_ctx *c, np_device *d, neap_dtype dtype, int ndim, const int64_t *shape)
+{
+    size_t bytes;
+    int64_t stride[NEAP_MAX_DIMS];
+    if (!shape_bytes(c, ndim, shape, dtype, &bytes)) return NULL;
+    np_storage *st = np_storage_new(c, d, bytes);
+    neap_tensor *t = st ? tensor_over_take(c, st, dtype) : NULL;
+    if (!t) return NULL;
+    np_contiguous_strides(ndim, shape, stride);
+    np_tensor_geometry(t, ndim, shape, stride, 0);
+    return t;
+}
+
+neap_tensor *np_tensor_view(neap_tensor *base, int ndim, const int64_t *shape, const int64_t *stride,
+                            int64_t offset)
+{
+    base->st->refs++;
+    neap_tensor *t = tensor_over_take(base->c, base->st, (neap_dtype)base->dtype);
+    if (t) np_tensor_geometry(t, ndim, shape, stride, offset);
+    return t;
+}
+
+neap_tensor *np_tensor_alias(neap_tensor *t)
+{
+    neap_tensor *a = np_tensor_view(t, t->ndim, t->shape, t->stride, t->offset);
+    if (a) a->number = t->number;
+    return a;
+}
+
+void np_tensor_destroy(neap_tensor *t)
+{
+    neap_ctx *c = t->c;
+    if (t->ag) np_autograd_drop(t);
+    np_storage_free(c, t->st);
+    np_obj_free(c, t, sizeof *t);
+}
+
+neap_tensor *neap_retain(neap_tensor *t) { return np_hold_ref(t); }
+
+void neap_free(neap_tensor *t) { np_drop(t); }
+
+static neap_tensor *number_new(neap_ctx *c, neap_dtype dtype)
+{
+    if (np_pending(c)) return NULL;
+    np_storage *st = np_storage_number(c);
+    neap_tensor *t = st ? tensor_over_take(c, st, dtype) : NULL;
+    if (!t) return NULL;
+    np_tensor_geometry(t, 0, NULL, NULL, 0);
+    t->number = true;
+    return t;
+}
+
+neap_tensor *np_number_new(neap_ctx *c, double v)
+{
+    neap_tensor *t = number_new(c, NEAP_FLOAT64);
+    if (t) *NP_DATA(double, t) = v;
+    return t;
+}
+
+neap_tensor *np_integer_new(neap_ctx *c, int64_t v)
+{
+    neap_tensor *t = number_new(c, NEAP_INT64);
+    if (t) *NP_DATA(int64_t, t) = v;
+    return t;
+}
+
+neap_tensor *neap_number(neap_ctx *c, double v) { return np_scope_adopt(c, np_number_new(c, v)); }
+neap_tensor *neap_integer(neap_ctx *c, int64_t v) { return np_scope_adopt(c, np_integer_new(c, v)); }
+
+neap_tensor *neap_wrap(neap_ctx *c, int ndim, const int64_t *shape, neap_dtype dtype, void *data,
+                       void (*release)(void *user), void *user)
+{
+    size_t bytes;
+    int64_t stride[NEAP_MAX_DIMS];
+    if (np_pending(c) || !shape_bytes(c, ndim, shape, dtype, &bytes)) return NULL;
+    if (!data && bytes) return np_fail(c, NEAP_E_ARG, "data is NULL, but the shape asks for %zu bytes", bytes);
+    if ((uintptr_t)data % np_dtype_size(dtype))
+        return np_fail(c, NEAP_E_ARG, "data is not aligned: %s needs a multiple of %zu bytes", np_dtype_name(dtype),
+                       np_dtype_size(dtype));
+    np_storage *st = np_storage_wrap(c, data, bytes, NULL, user);
+    neap_tensor *t = st ? tensor_over_take(c, st, dtype) : NULL;
+    if (!t) return NULL;
+    np_contiguous_strides(ndim, shape, stride);
+    np_tensor_geometry(t, ndim, shape, stride, 0);
+    t = np_scope_adopt(c, t);
+    if (t) st->release = release; /* from here on: a failed call leaves the bytes with the caller */
+    return t;
+}
+
+/* ---- facts */
+
+int neap_ndim(const neap_tensor *t) { return t ? t->ndim : 0; }
+
+int64_t neap_size(const neap_tensor *t, int dim)
+{
+    if (!t) return -1;
+    if (dim < 0) dim += t->ndim;
+    return dim >= 0 && dim < t->ndim ? t->shape[dim] : -1;
+}
+
+int64_t neap_stride(const neap_tensor *t, int dim)
+{
+    if (!t) return -1;
+    if (dim < 0) dim += t->ndim;
+    return dim >= 0 && dim < t->ndim ? t->stride[dim] : -1;
+}
+
+int64_t neap_numel(const neap_tensor *t) { return t ? t->numel : 0; }
+neap_dtype neap_dtype_of(const neap_tensor *t) { return t ? (neap_dtype)t->dtype : NEAP_FLOAT32; }
+int neap_device_of(const neap_tensor *t) { return t ? t->st->dev->index : 0; }
+int neap_is_contiguous(const neap_tensor *t) { return t && t->contiguous; }
+void *neap_data(neap_tensor *t) { return t ? np_ptr(t) : NULL; }
+uint64_t neap_tensor_version(const neap_tensor *t) { return t ? t->st->version->n : 0; }
+
+void neap_set_category(neap_tensor *t, neap_category cat)
+{
+    if (t && (unsigned)cat < NP_N_CATEGORIES) np_storage_set_category(t->st, cat);
+}
+
+/* ---- reading values: no graph, no copy when the bytes are host memory already */
+
+/* Is t there to be read? A NULL tensor is the trace of an earlier failure. */
+static bool readable(neap_ctx *c, const neap_tensor *t)
+{
+    if (np_pending(c)) return false;
+    if (!t) np_fail(c, NEAP_E_ARG, "the tensor is NULL");
+    return t != NULL;
+}
+
+/* The one element of t, in `raw` (8 bytes). */
+static bool fetch_item(neap_ctx *c, neap_tensor *t, void *raw)
+{
+    if (!readable(c, t)) return false;
+    if (t->numel != 1) {
+        char text[200];
+        np_fail(c, NEAP_E_SHAPE, "item: the tensor %s has %" PRId64 " elements: only a one-element tensor is a number",
+                np_shape_text(text, sizeof text, t->ndim, t->shape), t->numel);
+        return false;
+    }
+    return np_fetch(c, t->st->dev, raw, np_ptr(t), np_itemsize(t));
+}
+
+int neap_item(neap_ctx *c, neap_tensor *t, double *out)
+{
+    _Alignas(8) unsigned char raw[8];
+    if (!fetch_item(c, t, raw)) return -1;
+    *out = np_load_double((neap_dtype)t->dtype, raw);
+    return 0;
+}
+
+int neap_item_int(neap_ctx *c, neap_tensor *t, int64_t *out)
+{
+    _Alignas(8) unsigned char raw[8];
+    if (!fetch_item(c, t, raw)) return -1;
+    *out = np_load_int((neap_dtype)t->dtype, raw);
+    return 0;
+}
+
+neap_tensor *np_to_host(neap_ctx *c, neap_tensor *t)
+{
+    if (t->contiguous && t->st->dev->backend.host_memory) return np_hold_ref(t);
+    neap_tensor *h = np_tensor_new(c, c->devices[0], (neap_dtype)t->dtype, t->ndim, t->shape);
+    if (h && !np_copy_into(c, h, t)) np_drop(h), h = NULL;
+    return h;
+}
+
+int neap_read(neap_ctx *c, neap_tensor *t, void *dst, size_t bytes)
+{
+    if (!readable(c, t)) return -1;
+    size_t need = (size_t)t->numel * np_itemsize(t);
+    if (bytes != need) {
+        np_fail(c, NEAP_E_ARG, "read: the tensor has %zu bytes, the buffer %zu: they must be equal", need, bytes);
+        return -1;
+    }
+    if (need == 0) return 0;
+    if (t->contiguous) return np_fetch(c, t->st->dev, dst, np_ptr(t), need) ? 0 : -1;
+    np_storage st = {.dev = c->devices[0], .data = dst, .bytes = need};
+    neap_tensor view = {.c = c, .dtype = t->dtype, .st = &st};
+    int64_t stride[NEAP_MAX_DIMS];
+    np_contiguous_strides(t->ndim, t->shape, stride);
+    np_tensor_geometry(&view, t->ndim, t->shape, stride, 0);
+    return np_copy_into(c, &view, t) ? 0 : -1;
+}
+
+int neap_hash(neap_ctx *c, neap_tensor *t, uint64_t *out)
+{
+    if (!readable(c, t)) return -1;
+    neap_tensor *host = np_to_host(c, t);
+    if (!host) return -1;
+    np_hash h;
+    int64_t head[2 + NEAP_MAX_DIMS] = {t->dtype, t->ndim};
+    for (int i = 0; i < t->ndim; i++) head[2 + i] = t->shape[i];
+    np_hash_init(&h);
+    np_hash_add(&h, head, (size_t)(2 + t->ndim) * sizeof *head);
+    if (t->numel) np_hash_add(&h, np_ptr(host), (size_t)t->numel * np_itemsize(t));
+    *out = np_hash_done(&h);
+    np_drop(host);
+    return 0;
+}
+
+char *neap_tostring(neap_ctx *c, neap_tensor *t)
+{
+    return readable(c, t) ? np_print(c, t, NULL) : NULL;
+}
+
+void neap_free_text(char *s) { free(s); }
