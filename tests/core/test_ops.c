@@ -1,0 +1,290 @@
+/* test_ops.c - values of every op in the registry: schema, dtypes, layouts, threads, CPU levels, devices.
+ * Gradients are in test_ops_grad.c. NEAP_TEST_OP=name runs one op. */
+#include "ops_harness.h"
+
+static bool every(const np_op *op)
+{
+    (void)op;
+    return true;
+}
+static bool has_samples(const np_op *op)
+{
+    return impl(op)->sample != NULL;
+}
+static bool has_kernel_samples(const np_op *op)
+{
+    return impl(op)->sample && !op->base;
+}
+
+/* ---- schema and entry */
+
+static void test_entry(const op_case *k)
+{
+    const np_op *op = impl(k->op);
+    np_schema s;
+    if (!np_schema_parse(op->args, &s)) fail_msg("%s: malformed schema '%s'", op->name, op->args);
+    assert_ptr_equal(np_op_find(k->op->name), k->op);
+    assert_ptr_equal(np_ops[k->op->index], k->op);
+    assert_non_null(op->infer);
+    assert_true(s.n_results >= 1 && s.n_results + s.n_aux <= NP_MAX_OUT);
+    if (!(op->tags & NP_INTERNAL) && !*np_op_docs[k->op->index])
+        fail_msg("%s has no doc comment", k->op->name);
+    if (!(op->tags & NP_NODIFF) && !op->grad) fail_msg("%s has neither a gradient nor NP_NODIFF", op->name);
+    if (!!(op->tags & NP_FUSED) != !!op->ref) fail_msg("%s: NP_FUSED and .ref go together", op->name);
+    if (!op->sample) fail_msg("%s has no .sample", op->name);
+    for (int i = 0; i < NP_MAX_SAVE && op->save[i].what != NP_SAVE_NONE; i++)
+        if (op->save[i].what == NP_SAVE_IN && !s.list) assert_true(op->save[i].index < s.n_tensors);
+}
+
+/* ---- every float dtype, every layout */
+
+/* The same inputs, dense and, where they are floating point, in float64. */
+static bool widen(neap_ctx *c, const np_sampler *s, neap_tensor **wide)
+{
+    for (int i = 0; i < s->n_in; i++) {
+        neap_tensor *t = s->in[i];
+        wide[i] = NULL;
+        if (!t) continue;
+        bool keep = t->number || !np_is_float((neap_dtype)t->dtype);
+        wide[i] = keep ? np_hold_ref(t) : np_tensor_new(c, t->st->dev, NEAP_FLOAT64, t->ndim, t->shape);
+        if (!wide[i] || (!keep && !np_copy_into(c, wide[i], t))) return false;
+    }
+    return true;
+}
+
+static double tolerance(neap_dtype t)
+{
+    return t == NEAP_FLOAT64 ? 1e-10 : t == NEAP_FLOAT32 ? 3e-5 : t == NEAP_FLOAT16 ? 4e-3 : 3e-2;
+}
+
+static void check_dtype(neap_ctx *c, const op_case *k, neap_dtype t)
+{
+    np_sampler s;
+    for (int i = 0; next_sample(c, &s, k, t, false, i); i++) {
+        neap_tensor *wide[NP_SAMPLE_MAX_IN] = {0};
+        np_frame got = {0}, want = {0};
+        if (!k->op->base || fits_inplace(c, k, &s)) {
+            assert_true(widen(c, &s, wide));
+            neap_seed(c, 3);
+            run_op(c, k->op, &s, s.in, &got);
+            no_error(c, k, s.label, np_dtype_name(t));
+            if (!(impl(k->op)->tags & NP_FACTORY)) { /* draws differ between dtypes */
+                neap_seed(c, 3);
+                run_op(c, impl(k->op), &s, wide, &want);
+                no_error(c, k, s.label, "dense float64");
+                for (int j = 0; j < n_seen(k->op, &got); j++) {
+                    bool as_float = np_is_float((neap_dtype)got.out[j]->dtype);
+                    assert_close(k, s.label, np_dtype_name(t), got.out[j], want.out[j],
+                                 as_float ? tolerance((neap_dtype)got.out[j]->dtype) : 0);
+                }
+            }
+            np_frame_drop(&got);
+            np_frame_drop(&want);
+        }
+        free_all(wide, s.n_in);
+        free_sample(&s);
+    }
+}
+
+static void test_values(const op_case *k)
+{
+    neap_ctx *c = open_ctx("", 1);
+    for (int t = NEAP_FLOAT32; t <= NEAP_BFLOAT16; t++) check_dtype(c, k, (neap_dtype)t);
+    assert_int_equal(c->devices[0]->mem.live, 0);
+    neap_ctx_free(c);
+}
+
+/* ---- the number of threads changes no bit, of values and of gradients */
+
+#define MAX_KEPT 64
+typedef struct kept {
+    neap_tensor *t[MAX_KEPT];
+    int n;
+} kept;
+
+static void run_and_keep(neap_ctx *c, const op_case *k, bool large, kept *out)
+{
+    np_sampler s;
+    for (int i = 0; i < (large ? 1 : 8) && next_sample(c, &s, k, NEAP_FLOAT32, large, i); i++) {
+        np_frame f = {0};
+        neap_tensor *dx[NP_SAMPLE_MAX_IN] = {0};
+        neap_seed(c, 5);
+        if (differentiable(k->op)) require_grads(c, &s);
+        bool ok = run_op(c, k->op, &s, s.in, &f) && gradients(c, k->op, &f, &s, dx);
+        no_error(c, k, s.label, "values and gradients");
+        for (int j = 0; ok && j < n_seen(k->op, &f) && out->n < MAX_KEPT; j++)
+            out->t[out->n++] = neap_detach(c, f.out[j]);
+        for (int j = 0; j < s.n_in; j++)
+            if (dx[j] && out->n < MAX_KEPT) out->t[out->n++] = np_hold_ref(dx[j]);
+        np_frame_drop(&f);
+        free_all(dx, s.n_in);
+        free_sample(&s);
+    }
+}
+
+static void test_threads(const op_case *k)
+{
+    neap_ctx *one = open_ctx("", 1), *two = open_ctx("", 2);
+    kept a = {0}, b = {0};
+    for (int large = 0; large < 2; large++) {
+        run_and_keep(one, k, large, &a);
+        run_and_keep(two, k, large, &b);
+    }
+    assert_int_equal(a.n, b.n);
+    for (int i = 0; i < a.n; i++) assert_same_bits(k, "", "one and two threads", a.t[i], b.t[i]);
+    free_all(a.t, a.n);
+    free_all(b.t, b.n);
+    neap_ctx_free(one);
+    neap_ctx_free(two);
+}
+
+/* ---- every CPU level gives nearly the values of the baseline */
+
+static void test_levels(const op_case *k)
+{
+    neap_ctx *base = open_ctx("baseline", 1);
+    kept a = {0};
+    run_and_keep(base, k, false, &a);
+    for (int level = 1; level <= np_cpu_best_level(); level++) {
+        neap_ctx *c = open_ctx(np_cpu_level_name(level), 1);
+        kept b = {0};
+        assert_int_equal(c->isa, level);
+        run_and_keep(c, k, false, &b);
+        assert_int_equal(a.n, b.n);
+        for (int i = 0; i < a.n; i++)
+            assert_close(k, np_cpu_level_name(level), "values of two CPU levels", b.t[i], a.t[i], 3e-5);
+        free_all(b.t, b.n);
+        neap_ctx_free(c);
+    }
+    free_all(a.t, a.n);
+    neap_ctx_free(base);
+}
+
+/* ---- other devices: one without kernels, one that lacks only the fused ones */
+
+static void *device_alloc(void *user, size_t bytes)
+{
+    (void)user;
+    return aligned_alloc(64, (bytes + 63) / 64 * 64);
+}
+static void device_free(void *user, void *p, size_t bytes)
+{
+    (void)user;
+    (void)bytes;
+    free(p);
+}
+
+static np_device *add_device(neap_ctx *c, const char *name, const np_kernel_row *rows)
+{
+    neap_backend b = {
+        .size = sizeof b, .name = name, .mem = {device_alloc, device_free, NULL}, .host_memory = true};
+    b.kernels = rows;
+    int d = neap_register_backend(c, &b);
+    assert_true(d > 0);
+    return c->devices[d];
+}
+
+static bool move_sample(neap_ctx *c, np_sampler *s, np_device *d)
+{
+    for (int i = 0; i < s->n_in; i++) {
+        neap_tensor *t = s->in[i];
+        if (!t || t->number) continue;
+        neap_tensor *there = np_tensor_new(c, d, (neap_dtype)t->dtype, t->ndim, t->shape);
+        if (!there || !np_copy_into(c, there, t)) return false;
+        s->in[i] = there;
+        neap_free(t);
+    }
+    return true;
+}
+
+static bool has_real_input(const np_sampler *s)
+{
+    for (int i = 0; i < s->n_in; i++)
+        if (s->in[i] && !s->in[i]->number) return true;
+    return false;
+}
+
+/* An op without kernel and without .ref says so and leaves the context usable. */
+static void check_bare_device(neap_ctx *c, const op_case *k)
+{
+    static const np_kernel_row none[] = {{NULL, NULL}};
+    np_device *d = add_device(c, "bare:0", none);
+    const np_op *op = impl(k->op);
+    np_sampler s;
+    for (int i = 0; next_sample(c, &s, k, NEAP_FLOAT32, false, i); i++) {
+        np_frame f = {0};
+        if (has_real_input(&s)) {
+            assert_true(move_sample(c, &s, d));
+            bool ok = run_op(c, op, &s, s.in, &f);
+            if (!ok) assert_int_equal(neap_error(c), NEAP_E_NOKERNEL);
+            if (ok && !(op->tags & (NP_VIEW | NP_ANYWHERE | NP_FUSED)))
+                fail_msg("%s ran without a kernel", op->name);
+            neap_clear_error(c);
+            np_frame_drop(&f);
+        }
+        free_sample(&s);
+    }
+    assert_int_equal(d->mem.live, 0);
+}
+
+/* A fused op without kernel runs as its composition and gives what the kernel gives, gradients too. */
+static void check_composition(neap_ctx *c, const op_case *k)
+{
+    np_kernel_row rows[NP_N_OPS + 1];
+    int n = 0;
+    for (int i = 0; i < NP_N_OPS; i++)
+        if (np_cpu_kernels[i][c->isa] && !(impl(np_ops[i])->tags & NP_FUSED))
+            rows[n++] = (np_kernel_row){np_ops[i]->name, np_cpu_kernels[i][c->isa]};
+    rows[n] = (np_kernel_row){NULL, NULL};
+    np_device *d = add_device(c, "parts:0", rows);
+    np_sampler here, there;
+    for (int i = 0; next_sample(c, &here, k, NEAP_FLOAT64, false, i); i++) {
+        np_frame fh = {0}, ft = {0};
+        neap_tensor *dh[NP_SAMPLE_MAX_IN] = {0}, *dt[NP_SAMPLE_MAX_IN] = {0};
+        assert_true(next_sample(c, &there, k, NEAP_FLOAT64, false, i));
+        assert_true(move_sample(c, &there, d));
+        if (differentiable(k->op)) require_grads(c, &here), require_grads(c, &there);
+        neap_seed(c, 3);
+        bool ok = run_op(c, k->op, &here, here.in, &fh);
+        neap_seed(c, 3);
+        ok = ok && run_op(c, k->op, &there, there.in, &ft);
+        no_error(c, k, here.label, "kernel and composition");
+        for (int j = 0; ok && j < n_seen(k->op, &fh); j++)
+            assert_close(k, here.label, "kernel and composition", fh.out[j], ft.out[j], 1e-9);
+        ok = ok && gradients(c, k->op, &fh, &here, dh) && gradients(c, k->op, &ft, &there, dt);
+        if (neap_error(c) !=
+            NEAP_E_NOKERNEL) { /* the gradient may need a fused part that this device lacks */
+            no_error(c, k, here.label, "gradients of kernel and composition");
+            for (int j = 0; ok && j < here.n_in; j++)
+                assert_close(k, here.label, "gradients of kernel and composition", dh[j], dt[j], 1e-8);
+        }
+        neap_clear_error(c);
+        np_frame_drop(&fh);
+        np_frame_drop(&ft);
+        free_all(dh, here.n_in);
+        free_all(dt, here.n_in);
+        free_sample(&here);
+        free_sample(&there);
+    }
+    assert_int_equal(d->mem.live, 0);
+}
+
+static void test_devices(const op_case *k)
+{
+    neap_ctx *c = open_ctx("", 1);
+    check_bare_device(c, k);
+    if (k->op->ref) check_composition(c, k);
+    neap_ctx_free(c);
+}
+
+int main(void)
+{
+    static const op_mode modes[] = {
+        {"entry", test_entry, every},
+        {"values in all float dtypes and layouts", test_values, has_samples},
+        {"same bits with one and two threads", test_threads, has_samples},
+        {"CPU levels agree", test_levels, has_kernel_samples},
+        {"devices without its kernel", test_devices, has_kernel_samples},
+    };
+    return run_modes("ops", modes, sizeof modes / sizeof *modes);
+}
