@@ -207,7 +207,7 @@ NEAP_API neap_tensor *neap_keep(neap_tensor *t);             /* takes t out of i
 
 /* ---- callbacks -------------------------------------------------------------------------------------- */
 
-#define NEAP_MAX_RESULTS 8
+#define NEAP_MAX_RESULTS 32
 typedef struct neap_values { /* arguments in, results out */
     size_t size;
     neap_tensor *const *in;  /* borrowed; entries may be NULL */

@@ -18,11 +18,12 @@ typedef struct np_hook_pair { /* saved-tensors hooks in force; refcounted */
     char message[200];
     /* A region's record and replay pairs: the checkpoint layer's own packing, NULL for user pairs. `slot` is
      * the slot being filled or read; return false with an error (NEAP_E_STOP: stop here). */
-    bool (*pack)(neap_ctx *c, void *owner, struct np_slot *s, neap_tensor *t);
+    bool (*pack)(neap_ctx *c, struct np_hook_pair *self, struct np_slot *s, neap_tensor *t, struct neap_node *owner_node);
     neap_tensor *(*unpack)(neap_ctx *c, struct np_slot *s);
     void (*drop)(struct np_slot *s);
     void *owner;
 } np_hook_pair;
+void np_hook_pair_drop(neap_ctx *c, np_hook_pair *p);
 
 typedef enum np_slot_state { NP_SLOT_NONE, NP_SLOT_HELD, NP_SLOT_NUMBER, NP_SLOT_HOOKED, NP_SLOT_REGION, NP_SLOT_RELEASED } np_slot_state;
 
@@ -50,6 +51,8 @@ bool np_slot_pack(neap_ctx *c, np_slot *s, neap_tensor *t, struct neap_node *own
  * `owner` is the node that owns the slot (identity of own results), NULL for region inputs. */
 neap_tensor *np_slot_unpack(neap_ctx *c, np_slot *s, struct neap_node *owner);
 void np_slot_release(neap_ctx *c, np_slot *s);
+/* Keeps the tensor itself (own results as a detached alias): what a slot does when no pair is in force. */
+bool np_slot_hold(np_slot *s, neap_tensor *t, struct neap_node *owner);
 
 typedef struct np_edge {
     struct neap_node *node;     /* strong; NULL: no gradient wanted */
@@ -107,7 +110,7 @@ struct np_autograd {            /* a tensor's autograd part */
     neap_tensor *grad;
     np_hook *hooks;             /* leaf hooks */
     neap_tensor *base;          /* differentiable view: the tensor it is a view of, strong */
-    uint64_t view_version;      /* of the storage when the view's identity was made */
+    struct neap_node *base_node; /* the base's node when the view was taken (kept alive by the view's edge) */
 };
 
 static inline bool np_requires_grad(const neap_tensor *t) { return t && t->ag && t->ag->requires_grad; }
@@ -123,8 +126,11 @@ void np_hooks_free(neap_ctx *c, np_hook *h);
 
 /* record.c: called by the dispatcher */
 bool np_grad_on(neap_ctx *c);              /* effective grad mode */
+bool np_hooks_allowed(neap_ctx *c);        /* may a saved-tensors pair be entered here? E-HOOKS-DISABLED if not */
 struct neap_node *np_record_begin(np_frame *f);             /* node with edges; inputs packed. NULL: error */
 bool np_record_end(np_frame *f, struct neap_node *n);       /* packs results, gives them their identity */
+/* An in-place op on a differentiable view: the base is rewritten, the view gets a new place in the graph. */
+bool np_write_through_view(np_frame *f);
 
 /* engine.c */
 typedef struct np_pass_facts {

@@ -1,0 +1,747 @@
+/* engine.c - one run of backward: a pass.
+ *
+ * A pass walks the graph twice, both times with loops. First it finds the reachable nodes, counts how many
+ * gradients each will be given and marks those on the way to a target. Then it runs ready nodes in descending
+ * order of seq, leaves as soon as they are complete. So every gradient buffer adds its contributions in
+ * descending node order, with one add kernel: the same bits for any thread count and checkpoint policy.
+ * A node's scratch (np_record) belongs to the pass; nested passes stack their records on the node.
+ * What the engine does not know: any single op, and how slots keep their values. */
+#include "autograd/autograd.h"
+#include "autograd/custom.h"
+
+typedef struct np_record {
+    struct neap_node *node;
+    struct np_pass *pass;
+    struct np_record *outer; /* the record of an enclosing pass on the same node */
+    struct np_record *all;   /* list of the pass */
+    int64_t deps;            /* gradients still to come */
+    bool visited;
+    bool target;             /* capture here */
+    bool exec;               /* something below is wanted: run the node */
+    neap_tensor *buf[];      /* n_out gradient buffers */
+} np_record;
+
+typedef struct np_pass {
+    np_pass_facts facts;
+    neap_ctx *c;
+    struct np_pass *outer;
+    np_record *all;
+    np_record **heap;
+    size_t n_heap, cap_heap;
+    const np_edge *targets;  /* NULL: every leaf */
+    int n_targets;
+    neap_tensor **captured;  /* per target, for grad(); NULL: leaves accumulate */
+} np_pass;
+
+const np_pass_facts *np_current_pass(neap_ctx *c) { return c->pass ? &c->pass->facts : NULL; }
+
+static size_t record_size(const struct neap_node *n)
+{
+    return sizeof(np_record) + sizeof(neap_tensor *) * (size_t)n->n_out;
+}
+
+/* The pass's record of a node; made at the first visit. */
+static np_record *record_of(np_pass *p, struct neap_node *n, bool *fresh)
+{
+    *fresh = false;
+    if (n->record && n->record->pass == p) return n->record;
+    np_record *r = np_obj_new(p->c, record_size(n));
+    if (!r) return NULL;
+    n->refs++;
+    r->node = n, r->pass = p, r->outer = n->record, r->all = p->all;
+    n->record = p->all = r;
+    *fresh = true;
+    return r;
+}
+
+static void drop_records(np_pass *p)
+{
+    while (p->all) {
+        np_record *r = p->all;
+        struct neap_node *n = r->node;
+        p->all = r->all;
+        for (int j = 0; j < n->n_out; j++) np_drop(r->buf[j]);
+        n->record = r->outer;
+        np_obj_free(p->c, r, record_size(n));
+        np_node_drop(n);
+    }
+}
+
+/* ---- the first walk: dependencies, and which nodes lead to a target */
+
+typedef struct visit {
+    np_record *r;
+    int next;
+} visit;
+
+static bool is_leaf_node(const struct neap_node *n) { return n->leaf != NULL; }
+
+static bool discover(np_pass *p, struct neap_node *root)
+{
+    size_t cap = 0, n = 0;
+    visit *stack = NULL;
+    bool fresh;
+    np_record *r = record_of(p, root, &fresh);
+    if (!r) return false;
+    if (r->visited) return true;
+    r->visited = true;
+    stack = np_array_grow(p->c, stack, &cap, 1, sizeof *stack);
+    if (!stack) return false;
+    stack[n++] = (visit){r, 0};
+    while (n > 0) {
+        visit *v = &stack[n - 1];
+        struct neap_node *node = v->r->node;
+        if (v->next == 0 && !p->targets) v->r->exec = true;
+        if (v->next == node->n_in) {
+            if (n > 1 && (v->r->target || v->r->exec)) stack[n - 2].r->exec = true;
+            n--;
+            continue;
+        }
+        struct neap_node *child = node->next[v->next++].node;
+        if (!child) continue;
+        np_record *cr = record_of(p, child, &fresh);
+        if (!cr) goto fail;
+        cr->deps++;
+        if (cr->visited) {
+            if (cr->target || cr->exec) v->r->exec = true;
+            continue;
+        }
+        cr->visited = true;
+        visit *grown = np_array_grow(p->c, stack, &cap, n + 1, sizeof *stack);
+        if (!grown) goto fail;
+        stack = grown;
+        stack[n++] = (visit){cr, 0};
+    }
+    np_array_free(p->c, stack);
+    return true;
+fail:
+    np_array_free(p->c, stack);
+    return false;
+}
+
+/* ---- ready nodes: a max-heap, leaves first */
+
+static uint64_t priority(const np_record *r) { return is_leaf_node(r->node) ? UINT64_MAX : r->node->seq; }
+
+static bool heap_push(np_pass *p, np_record *r)
+{
+    np_record **heap = np_array_grow(p->c, p->heap, &p->cap_heap, p->n_heap + 1, sizeof *heap);
+    if (!heap) return false;
+    p->heap = heap;
+    size_t i = p->n_heap++;
+    while (i > 0 && priority(heap[(i - 1) / 2]) < priority(r)) heap[i] = heap[(i - 1) / 2], i = (i - 1) / 2;
+    heap[i] = r;
+    return true;
+}
+
+static np_record *heap_pop(np_pass *p)
+{
+    np_record *top = p->heap[0], *last = p->heap[--p->n_heap];
+    size_t i = 0;
+    for (;;) {
+        size_t k = 2 * i + 1;
+        if (k >= p->n_heap) break;
+        if (k + 1 < p->n_heap && priority(p->heap[k + 1]) > priority(p->heap[k])) k++;
+        if (priority(p->heap[k]) <= priority(last)) break;
+        p->heap[i] = p->heap[k];
+        i = k;
+    }
+    if (p->n_heap) p->heap[i] = last;
+    return top;
+}
+
+/* ---- gradient buffers */
+
+static bool exclusive(const neap_tensor *t)
+{
+    return t->refs == 1 && t->st->refs == 1 && t->contiguous && !t->st->foreign && !t->ag;
+}
+
+static neap_tensor *call2(neap_ctx *c, int opx, neap_tensor *a, neap_tensor *b)
+{
+    neap_tensor *in[2] = {a, b};
+    np_frame f = {.c = c, .op = np_ops[opx], .in = in, .n_in = b ? 2 : 1};
+    return np_dispatch(&f) ? f.out[0] : NULL;
+}
+
+/* buf += g, taking g over. In place only when nobody else can see the buffer. */
+static bool accumulate(np_pass *p, neap_tensor **buf, neap_tensor *g)
+{
+    if (!*buf) {
+        *buf = g;
+        return true;
+    }
+    bool inplace = !p->facts.create_graph && exclusive(*buf) && (*buf)->dtype == g->dtype;
+    neap_tensor *sum = call2(p->c, inplace ? NP_OPX_add_ : NP_OPX_add, *buf, g);
+    np_drop(g);
+    if (!sum) return false;
+    np_drop(*buf);
+    *buf = sum;
+    return true;
+}
+
+/* A leaf's .grad takes the pass's total: over if nobody else holds it, else as a copy. */
+static bool accumulate_leaf(np_pass *p, neap_tensor *leaf, neap_tensor **total)
+{
+    neap_ctx *c = p->c;
+    neap_tensor *g = *total, *next;
+    struct np_autograd *ag = leaf->ag;
+    *total = NULL;
+    if (ag->grad && !p->facts.create_graph) {
+        next = call2(c, NP_OPX_add_, ag->grad, g);
+    } else if (ag->grad) {
+        next = call2(c, NP_OPX_add, ag->grad, g);
+    } else if (p->facts.create_graph) {
+        next = np_hold_ref(g);
+    } else {
+        next = exclusive(g) ? np_hold_ref(g) : np_contiguous_copy(c, g);
+    }
+    np_drop(g);
+    if (!next) return false;
+    if (next->st->category != NEAP_GRAD && next->st->category != NEAP_USER)
+        np_storage_set_category(next->st, NEAP_GRAD);
+    np_drop(ag->grad);
+    ag->grad = next;
+    return true;
+}
+
+/* ---- hooks */
+
+static bool same_shape(const neap_tensor *t, const np_node_meta *m)
+{
+    if (t->ndim != m->ndim) return false;
+    for (int d = 0; d < t->ndim; d++)
+        if (t->shape[d] != m->shape[d]) return false;
+    return true;
+}
+
+static bool run_tensor_hook(np_pass *p, const np_hook *h, neap_tensor **g, const np_node_meta *m)
+{
+    neap_ctx *c = p->c;
+    char got[128];
+    neap_values v = {.size = sizeof v, .in = g, .n_in = 1};
+    neap_fn fn = h->fn;
+    if (fn.retain) fn.retain(fn.user); /* the hook may remove itself */
+    int status = fn.call(c, fn.user, &v);
+    if (fn.release) fn.release(fn.user);
+    neap_tensor *other = v.n_out > 0 ? v.out[0] : NULL;
+    for (int i = 1; i < v.n_out; i++) np_drop(v.out[i]);
+    if (status || np_pending(c)) {
+        np_drop(other);
+        return false;
+    }
+    if (!other) return true;
+    if (!same_shape(other, m)) {
+        np_fail(c, NEAP_E_GRADIENT, "a tensor hook returned a gradient %s of another shape than its tensor's",
+                np_shape_text(got, sizeof got, other->ndim, other->shape));
+        np_drop(other);
+        return false;
+    }
+    np_drop(*g);
+    *g = other;
+    return true;
+}
+
+static bool run_hooks_on(np_pass *p, np_hook *first, np_record *r)
+{
+    struct neap_node *n = r->node;
+    np_hook *next;
+    for (np_hook *h = first; h; h = next) {
+        next = h->next;
+        if (h->out_nr < 0 || !h->fn.call || !r->buf[h->out_nr]) continue;
+        if (!run_tensor_hook(p, h, &r->buf[h->out_nr], &n->meta[h->out_nr])) return false;
+    }
+    for (np_hook *h = first; h; h = h->next)
+        if (h->retain && r->buf[h->out_nr] && neap_set_grad(p->c, h->retain, r->buf[h->out_nr])) return false;
+    return true;
+}
+
+/* Node hooks see the input gradients, then the output gradients, and may replace the former. */
+static bool run_node_hooks(np_pass *p, struct neap_node *n, neap_tensor **dx, neap_tensor **g)
+{
+    neap_ctx *c = p->c;
+    np_hook *next;
+    for (np_hook *h = n->hooks; h; h = next) {
+        next = h->next;
+        if (h->out_nr >= 0 || !h->fn.call) continue;
+        neap_tensor *in[NEAP_MAX_RESULTS + NP_MAX_OUT];
+        int n_in = n->n_in < NEAP_MAX_RESULTS ? n->n_in : NEAP_MAX_RESULTS, total = n_in;
+        for (int i = 0; i < n_in; i++) in[i] = dx[i];
+        for (int j = 0; j < n->n_out && j < NP_MAX_OUT; j++) in[total++] = g[j];
+        neap_values v = {.size = sizeof v, .in = in, .n_in = total};
+        neap_fn fn = h->fn;
+        if (fn.retain) fn.retain(fn.user);
+        int status = fn.call(c, fn.user, &v);
+        if (fn.release) fn.release(fn.user);
+        bool ok = !status && !np_pending(c);
+        for (int i = 0; i < v.n_out; i++) {
+            if (!v.out[i]) continue;
+            if (!ok || i >= n_in) {
+                np_drop(v.out[i]);
+            } else {
+                np_drop(dx[i]);
+                dx[i] = v.out[i];
+            }
+        }
+        if (!ok) return false;
+    }
+    return true;
+}
+
+/* ---- gradient formulas and their frames */
+
+typedef struct np_temp {
+    neap_tensor **v;
+    int *holds;
+    size_t n, cap_v, cap_h;
+} np_temp;
+
+static bool own_temp(np_back *b, neap_tensor *t)
+{
+    np_temp *f = b->temps;
+    neap_tensor **v = np_array_grow(b->c, f->v, &f->cap_v, f->n + 1, sizeof *v);
+    if (v) f->v = v;
+    int *h = v ? np_array_grow(b->c, f->holds, &f->cap_h, f->n + 1, sizeof *h) : NULL;
+    if (!h) {
+        np_drop(t);
+        return false;
+    }
+    f->holds = h;
+    f->v[f->n] = t;
+    f->holds[f->n++] = 0;
+    t->temp = true;
+    return true;
+}
+
+static void consume(np_back *b, neap_tensor *t)
+{
+    np_temp *f = b->temps;
+    for (size_t i = f->n; i-- > 0;) {
+        if (f->v[i] != t) continue;
+        if (f->holds[i]-- > 0) return;
+        t->temp = false;
+        f->n--;
+        f->v[i] = f->v[f->n];
+        f->holds[i] = f->holds[f->n];
+        np_drop(t);
+        return;
+    }
+}
+
+static void own_results(np_back *b, np_frame *f)
+{
+    for (int j = 0; j < f->n_out; j++) {
+        neap_tensor *t = f->out[j];
+        if (!t) continue;
+        if (t->temp) { /* an op that hands back its operand */
+            np_drop(t);
+            np_hold(b, t);
+        } else if (!own_temp(b, t)) {
+            f->out[j] = NULL;
+        }
+    }
+}
+
+neap_tensor *np_back_call(np_back *b, np_frame *f)
+{
+    bool ok = np_dispatch(f);
+    if (ok) own_results(b, f);
+    for (int i = 0; i < f->n_in; i++) {
+        neap_tensor *t = f->in[i];
+        bool again = false;
+        for (int k = 0; k < i; k++) again = again || f->in[k] == t;
+        if (t && t->temp && !again) consume(b, t);
+    }
+    return ok ? f->out[0] : NULL;
+}
+
+neap_tensor *np_hold(np_back *b, neap_tensor *t)
+{
+    np_temp *f = b->temps;
+    for (size_t i = f->n; t && t->temp && i-- > 0;) {
+        if (f->v[i] == t) {
+            f->holds[i]++;
+            break;
+        }
+    }
+    return t;
+}
+
+neap_tensor *np_num(np_back *b, double v)
+{
+    if (np_pending(b->c)) return NULL;
+    neap_tensor *t = np_number_new(b->c, v);
+    return t && own_temp(b, t) ? t : NULL;
+}
+
+bool np_input_shape(np_back *b, int input, int *ndim, int64_t *shape, neap_dtype *dtype)
+{
+    const np_edge *e = &b->node->next[input];
+    if (!e->node) return false;
+    const np_node_meta *m = &e->node->meta[e->out_nr];
+    *ndim = m->ndim;
+    *dtype = (neap_dtype)m->dtype;
+    for (int d = 0; d < m->ndim; d++) shape[d] = m->shape[d];
+    return true;
+}
+
+neap_tensor *np_unbroadcast(np_back *b, neap_tensor *g, int input)
+{
+    int ndim, n = 0;
+    int64_t shape[NEAP_MAX_DIMS], dims[NEAP_MAX_DIMS];
+    neap_dtype dtype;
+    if (!g || !np_input_shape(b, input, &ndim, shape, &dtype)) return NULL;
+    int extra = g->ndim - ndim;
+    for (int d = 0; d < g->ndim; d++)
+        if (d < extra || (shape[d - extra] == 1 && g->shape[d] != 1)) dims[n++] = d;
+    if (n) {
+        g = np_sum(b, g, dims, n, true);
+        if (g && extra > 0) g = np_reshape(b, g, shape, ndim);
+    }
+    if (g && g->dtype != dtype) g = np_to(b, g, (int)dtype, -1);
+    return g;
+}
+
+static void free_frame(np_back *b)
+{
+    np_temp *f = b->temps;
+    for (size_t i = 0; i < f->n; i++) {
+        f->v[i]->temp = false;
+        np_drop(f->v[i]);
+    }
+    np_array_free(b->c, f->v);
+    np_array_free(b->c, f->holds);
+}
+
+/* What the formula wrote: frame temporaries change hands, borrowed tensors get a reference. */
+static void take_results(np_back *b)
+{
+    np_temp *f = b->temps;
+    for (int i = 0; i < b->n_in; i++) {
+        neap_tensor *t = b->dx[i];
+        if (!t) continue;
+        bool moved = false;
+        for (size_t k = 0; t->temp && k < f->n && !moved; k++) {
+            if (f->v[k] != t) continue;
+            f->n--;
+            f->v[k] = f->v[f->n];
+            f->holds[k] = f->holds[f->n];
+            moved = true;
+        }
+        if (moved)
+            t->temp = false;
+        else
+            t->refs++;
+    }
+}
+
+static bool run_formula(np_pass *p, struct neap_node *n, neap_tensor **g, neap_tensor **dx, const bool *need)
+{
+    neap_ctx *c = p->c;
+    const np_op *impl = n->op->base ? n->op->base : n->op;
+    np_temp temps = {0};
+    np_back b = {.c = c, .node = n, .dx = dx, .need = need, .n_in = n->n_in, .attr = n->attr, .rng = n->rng,
+                 .create_graph = p->facts.create_graph, .temps = &temps};
+    const char *outer = c->op_name;
+    c->op_name = n->op->name;
+    for (int j = 0; j < n->n_out; j++) b.g[j] = g[j];
+    bool ok = true;
+    for (int k = 0; ok && k < n->n_slots; k++) {
+        b.saved[k] = np_slot_unpack(c, &n->slots[k], n);
+        ok = !np_pending(c);
+    }
+    if (ok && !b.g[0]) { /* only a later result got a gradient */
+        const np_node_meta *m = &n->meta[0];
+        b.g[0] = np_tensor_new(c, c->devices[m->device], (neap_dtype)m->dtype, m->ndim, m->shape);
+        ok = b.g[0] && np_fill_zero(c, b.g[0]);
+    }
+    if (ok) {
+        if (impl->grad)
+            impl->grad(&b);
+        else
+            np_fail(c, NEAP_E_NOGRAD, "the op has no gradient");
+        ok = !np_pending(c);
+    }
+    if (ok)
+        take_results(&b);
+    else
+        memset(dx, 0, sizeof *dx * (size_t)n->n_in);
+    free_frame(&b);
+    for (int k = 0; k < n->n_slots; k++) np_drop(b.saved[k]);
+    if (b.g[0] != g[0]) np_drop(b.g[0]);
+    c->op_name = outer;
+    return ok;
+}
+
+/* ---- running one node */
+
+static bool capture(np_pass *p, np_record *r)
+{
+    if (!p->captured) return true;
+    for (int i = 0; i < p->n_targets; i++)
+        if (p->targets[i].node == r->node && r->buf[p->targets[i].out_nr])
+            p->captured[i] = np_hold_ref(r->buf[p->targets[i].out_nr]);
+    return true;
+}
+
+static bool hand_out(np_pass *p, struct neap_node *n, neap_tensor **dx)
+{
+    bool ok = true;
+    for (int i = 0; i < n->n_in; i++) {
+        const np_edge *e = &n->next[i];
+        neap_tensor *t = dx[i];
+        dx[i] = NULL;
+        if (!t) continue;
+        if (ok && e->node)
+            ok = accumulate(p, &e->node->record->buf[e->out_nr], t);
+        else
+            np_drop(t);
+    }
+    return ok;
+}
+
+#define FEW_INPUTS 8
+
+static bool run_backward(np_pass *p, np_record *r)
+{
+    neap_ctx *c = p->c;
+    struct neap_node *n = r->node;
+    neap_tensor *few[FEW_INPUTS] = {0}, **dx = few;
+    bool few_need[FEW_INPUTS], *need = few_need;
+    size_t bytes = (sizeof *dx + sizeof *need) * (size_t)n->n_in;
+    if (n->n_in > FEW_INPUTS) {
+        dx = np_obj_new(c, bytes);
+        if (!dx) return false;
+        need = (bool *)(dx + n->n_in);
+    }
+    for (int i = 0; i < n->n_in; i++) {
+        np_record *cr = n->next[i].node ? n->next[i].node->record : NULL;
+        need[i] = cr && (cr->exec || cr->target);
+    }
+    bool ok = n->is_custom ? np_custom_backward(c, n, r->buf, dx, need) : run_formula(p, n, r->buf, dx, need);
+    if (ok && !p->facts.keep_graph) {
+        for (int k = 0; k < n->n_slots; k++) np_slot_release(c, &n->slots[k]);
+        n->released = true;
+    }
+    if (ok && n->hooks) ok = run_node_hooks(p, n, dx, r->buf);
+    for (int j = 0; j < n->n_out; j++) np_drop(r->buf[j]), r->buf[j] = NULL;
+    if (ok) {
+        ok = hand_out(p, n, dx);
+    } else {
+        for (int i = 0; i < n->n_in; i++) np_drop(dx[i]);
+    }
+    if (dx != few) np_obj_free(c, dx, bytes);
+    return ok;
+}
+
+static bool run_leaf(np_pass *p, np_record *r)
+{
+    if (p->captured || (p->targets && !r->target)) return true;
+    return accumulate_leaf(p, r->node->leaf, &r->buf[0]);
+}
+
+static bool run_record(np_pass *p, np_record *r)
+{
+    struct neap_node *n = r->node;
+    bool any = false;
+    if (np_cancelled(p->c)) {
+        np_fail(p->c, NEAP_E_CANCELLED, "backward was interrupted");
+        return false;
+    }
+    for (int j = 0; j < n->n_out; j++) any = any || r->buf[j];
+    if (any && (r->exec || r->target)) {
+        if (n->hooks && !run_hooks_on(p, n->hooks, r)) return false;
+        if (is_leaf_node(n) && n->leaf->ag->hooks && !run_hooks_on(p, n->leaf->ag->hooks, r)) return false;
+        if (r->target && !capture(p, r)) return false;
+        if (is_leaf_node(n)) {
+            if (!run_leaf(p, r)) return false;
+        } else if (r->exec && !run_backward(p, r)) {
+            return false;
+        }
+    }
+    for (int j = 0; j < n->n_out; j++) np_drop(r->buf[j]), r->buf[j] = NULL;
+    for (int i = 0; i < n->n_in; i++) {
+        np_record *cr = n->next[i].node ? n->next[i].node->record : NULL;
+        if (cr && --cr->deps == 0 && !heap_push(p, cr)) return false;
+    }
+    return true;
+}
+
+/* ---- a whole pass */
+
+static bool prepare(np_pass *p, const np_edge *roots, neap_tensor *const *grads, int n_roots)
+{
+    bool fresh;
+    for (int i = 0; p->targets && i < p->n_targets; i++) {
+        np_record *r = record_of(p, p->targets[i].node, &fresh);
+        if (!r) return false;
+        r->target = true;
+    }
+    for (int i = 0; i < n_roots; i++)
+        if (!discover(p, roots[i].node)) return false;
+    for (int i = 0; i < n_roots; i++) {
+        np_record *r = roots[i].node->record;
+        if (!accumulate(p, &r->buf[roots[i].out_nr], np_hold_ref(grads[i]))) return false;
+    }
+    for (int i = 0; i < n_roots; i++) {
+        np_record *r = roots[i].node->record;
+        bool twice = false;
+        for (int k = 0; k < i; k++) twice = twice || roots[k].node == roots[i].node;
+        if (r->deps == 0 && !twice && !heap_push(p, r)) return false;
+    }
+    return true;
+}
+
+static bool run_pass(neap_ctx *c, np_pass *p, const np_edge *roots, neap_tensor *const *grads, int n_roots)
+{
+    uint64_t grad = np_ambient_push(c, NP_AMB_GRAD, p->facts.create_graph, NULL, "backward", NULL);
+    if (!grad) return false;
+    p->c = c, p->outer = c->pass, p->facts.id = ++c->next_pass;
+    c->pass = p;
+    c->stop_barrier++;
+    bool ok = prepare(p, roots, grads, n_roots);
+    while (ok && p->n_heap) ok = run_record(p, heap_pop(p));
+    drop_records(p);
+    np_array_free(c, p->heap);
+    if (c->on_pass_end) c->on_pass_end(c, p->facts.id);
+    c->stop_barrier--;
+    c->pass = p->outer;
+    np_ambient_pop(c, grad);
+    return ok && !np_pending(c);
+}
+
+/* ---- the public face */
+
+static bool no_graph(neap_ctx *c, const char *what)
+{
+    np_ambient_entry *e = np_ambient_get(c, NP_AMB_GRAD);
+    if (e && !e->value)
+        return np_fail(c, NEAP_E_NOGRAD, "%s does not require grad: gradients are switched off by %s%s%s", what,
+                       e->where ? e->where : "no_grad", e->note[0] ? " at " : "", e->note);
+    return np_fail(c, NEAP_E_NOGRAD,
+                   "%s does not require grad: nothing it was made from has requires_grad = true, or it was made "
+                   "under no_grad",
+                   what);
+}
+
+static bool check_root(neap_ctx *c, neap_tensor *t, const neap_tensor *g)
+{
+    char a[128], b[128];
+    if (!t) return np_fail(c, NEAP_E_ARG, "the tensor to differentiate is missing");
+    if (!np_requires_grad(t)) return no_graph(c, "the tensor");
+    if (!g && t->numel != 1)
+        return np_fail(c, NEAP_E_SHAPE, "a gradient is needed to differentiate %s: only one-element tensors do without; "
+                       "use :sum() or hand in a gradient", np_tensor_text(a, sizeof a, t));
+    bool same = !g || (g->ndim == t->ndim && g->dtype == t->dtype && g->st->dev == t->st->dev);
+    for (int d = 0; same && g && d < t->ndim; d++) same = g->shape[d] == t->shape[d];
+    if (!same)
+        return np_fail(c, NEAP_E_SHAPE, "the gradient %s does not fit the tensor %s", np_tensor_text(a, sizeof a, g),
+                       np_tensor_text(b, sizeof b, t));
+    return true;
+}
+
+static neap_tensor *first_gradient(neap_ctx *c, neap_tensor *t, neap_tensor *g)
+{
+    if (g) return np_hold_ref(g);
+    neap_tensor *one = np_tensor_new(c, t->st->dev, (neap_dtype)t->dtype, t->ndim, t->shape);
+    if (one && !np_fill_value(c, one, 1)) np_drop(one), one = NULL;
+    return one;
+}
+
+/* Edges of n tensors into a fresh array; NULL with an error. */
+static np_edge *edges_of(neap_ctx *c, neap_tensor *const *t, int n)
+{
+    np_edge *e = np_obj_new(c, sizeof *e * (size_t)(n + 1));
+    for (int i = 0; e && i < n; i++) {
+        e[i] = np_edge_of(c, t[i]);
+        if (e[i].node) continue;
+        if (!np_pending(c)) {
+            if (t[i])
+                np_fail(c, NEAP_E_NOGRAD, "input %d does not require grad", i + c->base);
+            else
+                np_fail(c, NEAP_E_ARG, "input %d is missing", i + c->base);
+        }
+        while (i-- > 0) np_node_drop(e[i].node);
+        np_obj_free(c, e, sizeof *e * (size_t)(n + 1));
+        return NULL;
+    }
+    return e;
+}
+
+static void free_edges(neap_ctx *c, np_edge *e, int n)
+{
+    if (!e) return;
+    for (int i = 0; i < n; i++) np_node_drop(e[i].node);
+    np_obj_free(c, e, sizeof *e * (size_t)(n + 1));
+}
+
+static bool differentiate(neap_ctx *c, np_pass *p, neap_tensor *const *outs, neap_tensor *const *grads, int n_outs,
+                          neap_tensor *const *inputs)
+{
+    size_t bytes = sizeof(neap_tensor *) * (size_t)(n_outs + 1);
+    for (int i = 0; i < n_outs; i++)
+        if (!check_root(c, outs[i], grads ? grads[i] : NULL)) return false;
+    np_edge *roots = edges_of(c, outs, n_outs), *targets = NULL;
+    neap_tensor **first = roots ? np_obj_new(c, bytes) : NULL;
+    bool ok = first != NULL;
+    if (ok && inputs) {
+        targets = edges_of(c, inputs, p->n_targets);
+        ok = targets != NULL;
+        p->targets = targets;
+        p->facts.has_targets = true;
+    }
+    for (int i = 0; ok && i < n_outs; i++) {
+        first[i] = first_gradient(c, outs[i], grads ? grads[i] : NULL);
+        ok = first[i] != NULL;
+    }
+    ok = ok && run_pass(c, p, roots, first, n_outs);
+    for (int i = 0; first && i < n_outs; i++) np_drop(first[i]);
+    if (first) np_obj_free(c, first, bytes);
+    free_edges(c, roots, n_outs);
+    free_edges(c, targets, p->n_targets);
+    return ok;
+}
+
+static np_pass pass_of(const neap_backward_opts *o)
+{
+    np_pass p = {0};
+    if (!o) return p;
+    p.facts.create_graph = o->create_graph != 0;
+    p.facts.keep_graph = o->retain_graph != 0 || p.facts.create_graph;
+    return p;
+}
+
+int neap_backward(neap_ctx *c, neap_tensor *out, neap_tensor *grad, const neap_backward_opts *opts)
+{
+    if (np_pending(c)) return 1;
+    const char *outer = c->op_name;
+    c->op_name = "backward";
+    np_pass p = pass_of(opts);
+    neap_tensor *const *inputs = opts ? opts->inputs : NULL;
+    p.n_targets = inputs ? opts->n_inputs : 0;
+    bool ok = differentiate(c, &p, &out, &grad, 1, inputs);
+    c->op_name = outer;
+    return !ok;
+}
+
+int neap_grad(neap_ctx *c, neap_tensor *const *outs, neap_tensor *const *grads, int n_outs, neap_tensor *const *inputs,
+              int n_inputs, const neap_backward_opts *opts, neap_tensor **results)
+{
+    for (int i = 0; i < n_inputs; i++) results[i] = NULL;
+    if (np_pending(c)) return 1;
+    const char *outer = c->op_name;
+    c->op_name = "grad";
+    np_pass p = pass_of(opts);
+    p.n_targets = n_inputs;
+    p.captured = results;
+    bool ok = differentiate(c, &p, outs, grads, n_outs, inputs);
+    for (int i = 0; ok && i < n_inputs; i++) {
+        if (results[i] || (opts && opts->allow_unused)) continue;
+        np_fail(c, NEAP_E_UNUSED, "input %d did not take part in the result; pass {allow_unused = true} for nil",
+                i + c->base);
+        ok = false;
+    }
+    for (int i = 0; !ok && i < n_inputs; i++) np_drop(results[i]), results[i] = NULL;
+    c->op_name = outer;
+    return !ok;
+}

@@ -1,0 +1,218 @@
+/* node.c - graph nodes: one block of memory each, released iteratively.
+ *
+ * A node keeps the nodes of its inputs; nothing keeps a node but tensors, edges, slots and running passes. So
+ * graphs die by reference counting alone. Dropping the last reference never recurses: dead nodes queue in the
+ * context's graveyard and one loop empties it, whatever the length of the chain. */
+#include "autograd/autograd.h"
+
+struct np_autograd *np_ag(neap_tensor *t)
+{
+    if (!t->ag) t->ag = np_obj_new(t->c, sizeof *t->ag);
+    return t->ag;
+}
+
+static size_t align8(size_t n) { return (n + 7) & ~(size_t)7; }
+
+/* Everything a node needs in one block: edges, slots, result metas with their shapes, attributes with their lists. */
+struct neap_node *np_node_new(neap_ctx *c, int n_in, int n_out, int n_slots, const np_frame *f)
+{
+    int n_attr = 0;
+    size_t dims = 0;
+    if (f) {
+        const np_op_facts *facts = np_facts(c, f->op);
+        if (!facts) return NULL;
+        n_attr = facts->schema.n_attrs;
+        for (int k = 0; k < facts->schema.n_args; k++) {
+            np_arg_type t = facts->schema.arg[k].type;
+            if (t == NP_ARG_DIMS || t == NP_ARG_SHAPE) dims += (size_t)f->attr[facts->schema.arg[k].slot].n;
+        }
+        for (int j = 0; j < n_out; j++) dims += f->meta[j].ndim;
+    } else {
+        dims = (size_t)n_out * NEAP_MAX_DIMS;
+    }
+    size_t head = align8(sizeof(struct neap_node)), edges = sizeof(np_edge) * (size_t)n_in,
+           slots = sizeof(np_slot) * (size_t)n_slots, metas = sizeof(np_node_meta) * (size_t)n_out,
+           attrs = sizeof(np_attr) * (size_t)n_attr;
+    size_t size = head + edges + slots + metas + attrs + sizeof(int64_t) * dims;
+    struct neap_node *n = np_obj_new(c, size);
+    if (!n) return NULL;
+    char *p = (char *)n + head;
+    n->refs = 1, n->c = c, n->size = size, n->seq = c->next_seq++;
+    n->n_in = n_in, n->n_out = n_out, n->n_slots = n_slots;
+    n->next = (np_edge *)p, p += edges;
+    n->slots = (np_slot *)p, p += slots;
+    n->meta = (np_node_meta *)p, p += metas;
+    n->attr = (np_attr *)p, p += attrs;
+    int64_t *list = (int64_t *)p;
+    c->n_nodes++;
+    if (!f) {
+        for (int j = 0; j < n_out; j++) n->meta[j].shape = list + j * NEAP_MAX_DIMS;
+        return n;
+    }
+    n->op = f->op;
+    n->rng = f->rng;
+    for (int j = 0; j < n_out; j++) {
+        n->meta[j] = (np_node_meta){f->meta[j].dtype, f->meta[j].ndim, (uint8_t)f->dev->index, list};
+        for (int d = 0; d < f->meta[j].ndim; d++) *list++ = f->meta[j].shape[d];
+    }
+    const np_schema *s = &np_facts(c, f->op)->schema;
+    for (int k = 0; k < s->n_args; k++) {
+        const np_arg *a = &s->arg[k];
+        if (a->type <= NP_ARG_LIST) continue;
+        n->attr[a->slot] = f->attr[a->slot];
+        if (a->type == NP_ARG_GEN) n->attr[a->slot].gen = NULL; /* the range is what a record needs */
+        if (a->type != NP_ARG_DIMS && a->type != NP_ARG_SHAPE) continue;
+        int count = f->attr[a->slot].n;
+        for (int d = 0; d < count; d++) list[d] = f->attr[a->slot].v[d];
+        n->attr[a->slot].v = list;
+        list += count;
+    }
+    return n;
+}
+
+void np_hooks_free(neap_ctx *c, np_hook *h)
+{
+    while (h) {
+        np_hook *next = h->next;
+        if (h->all_prev)
+            h->all_prev->all_next = h->all_next;
+        else if (c->hooks == h)
+            c->hooks = h->all_next;
+        if (h->all_next) h->all_next->all_prev = h->all_prev;
+        if (h->fn.release) h->fn.release(h->fn.user);
+        np_obj_free(c, h, sizeof *h);
+        h = next;
+    }
+}
+
+static void bury(neap_ctx *c, struct neap_node *n)
+{
+    for (int i = 0; i < n->n_slots; i++) np_slot_release(c, &n->slots[i]);
+    for (int i = 0; i < n->n_in; i++) np_node_drop(n->next[i].node);
+    np_hooks_free(c, n->hooks);
+    if (n->leaf) {
+        n->leaf->ag->acc = NULL;
+        np_drop(n->leaf);
+    }
+    if (n->backward.release) n->backward.release(n->backward.user);
+    if (n->name) np_obj_free(c, n->name, strlen(n->name) + 1);
+    c->n_nodes--;
+    np_obj_free(c, n, n->size);
+}
+
+void np_node_drop(struct neap_node *n)
+{
+    if (!n || --n->refs > 0) return;
+    neap_ctx *c = n->c;
+    n->grave = c->graveyard;
+    c->graveyard = n;
+    if (c->burying) return;
+    c->burying = true;
+    while (c->graveyard) {
+        n = c->graveyard;
+        c->graveyard = n->grave;
+        bury(c, n);
+    }
+    c->burying = false;
+}
+
+static struct neap_node *accumulator(neap_ctx *c, neap_tensor *t)
+{
+    if (t->ag->acc) {
+        t->ag->acc->refs++;
+        return t->ag->acc;
+    }
+    struct neap_node *n = np_node_new(c, 0, 1, 0, NULL);
+    if (!n) return NULL;
+    n->leaf = np_hold_ref(t);
+    n->meta[0].dtype = t->dtype;
+    n->meta[0].ndim = t->ndim;
+    n->meta[0].device = (uint8_t)t->st->dev->index;
+    memcpy((int64_t *)n->meta[0].shape, t->shape, sizeof(int64_t) * t->ndim);
+    t->ag->acc = n;
+    return n;
+}
+
+np_edge np_edge_of(neap_ctx *c, neap_tensor *t)
+{
+    if (!np_requires_grad(t)) return (np_edge){NULL, 0};
+    if (t->ag->node) {
+        t->ag->node->refs++;
+        return (np_edge){t->ag->node, t->ag->out_nr};
+    }
+    return (np_edge){accumulator(c, t), 0};
+}
+
+/* retain_grad hooks point at their tensor weakly: a tensor that dies or changes its place takes them along. */
+static void forget_retain(neap_tensor *t)
+{
+    if (!t->ag->node) return;
+    for (np_hook *h = t->ag->node->hooks; h; h = h->next)
+        if (h->retain == t) h->retain = NULL;
+}
+
+bool np_set_identity(neap_tensor *t, struct neap_node *n, int out_nr)
+{
+    struct np_autograd *ag = np_ag(t);
+    if (!ag) return false;
+    if (ag->retains_grad) forget_retain(t);
+    struct neap_node *old = ag->node;
+    n->refs++;
+    ag->node = n;
+    ag->out_nr = out_nr;
+    ag->requires_grad = true;
+    ag->retains_grad = false;
+    np_node_drop(old);
+    return true;
+}
+
+void np_autograd_drop(neap_tensor *t)
+{
+    struct np_autograd *ag = t->ag;
+    neap_ctx *c = t->c;
+    if (!ag) return;
+    if (ag->retains_grad) forget_retain(t);
+    t->ag = NULL;
+    if (ag->acc) ag->acc->leaf = NULL; /* cannot be: an accumulator holds its leaf */
+    np_node_drop(ag->node);
+    np_drop(ag->grad);
+    np_drop(ag->base);
+    np_hooks_free(c, ag->hooks);
+    np_obj_free(c, ag, sizeof *ag);
+}
+
+/* ---- inspection */
+
+neap_node *neap_grad_fn(neap_tensor *t) { return t && t->ag ? t->ag->node : NULL; }
+
+const char *neap_node_name(const neap_node *n)
+{
+    if (!n) return "";
+    if (n->op) return n->op->name;
+    return n->name ? n->name : "accumulate";
+}
+
+int neap_node_n_next(const neap_node *n) { return n ? n->n_in : 0; }
+
+neap_node *neap_node_next(const neap_node *n, int i) { return n && i >= 0 && i < n->n_in ? n->next[i].node : NULL; }
+
+int neap_node_n_saved(const neap_node *n) { return n ? n->n_slots : 0; }
+
+neap_tensor *neap_node_saved(neap_ctx *c, neap_node *n, int i)
+{
+    if (!n || i < 0 || i >= n->n_slots) return np_fail(c, NEAP_E_INDEX, "the node has no saved value %d", i + c->base);
+    return np_slot_unpack(c, &n->slots[i], n);
+}
+
+neap_node *neap_node_retain(neap_node *n)
+{
+    if (n) n->refs++;
+    return n;
+}
+
+void neap_node_free(neap_node *n) { np_node_drop(n); }
+uint64_t neap_node_group(const neap_node *n) { return n ? n->group : 0; }
+void neap_node_set_group(neap_node *n, uint64_t group)
+{
+    if (n) n->group = group;
+}

@@ -1,0 +1,115 @@
+/* record.c - turning an executed op into a node: edges and packed inputs before the kernel, identity and
+ * packed results after it. An error in between leaves no trace: the half-built node is dropped by dispatch. */
+#include "autograd/autograd.h"
+
+bool np_grad_on(neap_ctx *c)
+{
+    if (!c->ambient.n) return true;
+    np_ambient_entry *e = np_ambient_get(c, NP_AMB_GRAD);
+    return !e || e->value;
+}
+
+static const np_op *impl_of(const np_op *op) { return op->base ? op->base : op; }
+
+static bool wanted(const np_save *s, const struct neap_node *n)
+{
+    if (!s->for_mask) return true;
+    for (int i = 0; i < n->n_in && i < 8; i++)
+        if (s->for_mask & (1u << i) && n->next[i].node) return true;
+    return false;
+}
+
+struct neap_node *np_record_begin(np_frame *f)
+{
+    neap_ctx *c = f->c;
+    const np_op *impl = impl_of(f->op);
+    int n_slots = 0;
+    while (n_slots < NP_MAX_SAVE && impl->save[n_slots].what != NP_SAVE_NONE) n_slots++;
+    struct neap_node *n = np_node_new(c, f->n_in, f->n_out, n_slots, f);
+    if (!n) return NULL;
+    for (int i = 0; i < f->n_in; i++) {
+        if (!np_requires_grad(f->in[i])) continue;
+        n->next[i] = np_edge_of(c, f->in[i]);
+        if (!n->next[i].node) goto fail;
+    }
+    for (int k = 0; k < n_slots; k++) {
+        const np_save *s = &impl->save[k];
+        if (s->what == NP_SAVE_IN && s->index < f->n_in && wanted(s, n) &&
+            !np_slot_pack(c, &n->slots[k], f->in[s->index], NULL, 0))
+            goto fail;
+    }
+    return n;
+fail:
+    np_node_drop(n);
+    return NULL;
+}
+
+static bool view_of(neap_tensor *out, neap_tensor *x)
+{
+    neap_tensor *base = x->ag && x->ag->base ? x->ag->base : x;
+    out->ag->base = np_hold_ref(base);
+    out->ag->base_node = base->ag->node;
+    return true;
+}
+
+bool np_record_end(np_frame *f, struct neap_node *n)
+{
+    neap_ctx *c = f->c;
+    const np_op *impl = impl_of(f->op);
+    for (int j = 0; j < f->n_out; j++) {
+        neap_tensor *t = f->out[j];
+        if (!t || !np_is_float((neap_dtype)t->dtype)) continue;
+        if (!np_set_identity(t, n, j)) return false;
+        if (f->meta[j].view && t != f->in[0]) view_of(t, f->in[0]);
+    }
+    for (int k = 0; k < n->n_slots; k++) {
+        const np_save *s = &impl->save[k];
+        if (s->what == NP_SAVE_OUT && s->index < f->n_out && wanted(s, n) &&
+            !np_slot_pack(c, &n->slots[k], f->out[s->index], n, s->index))
+            return false;
+    }
+    return true;
+}
+
+/* x (a view of base) is written in place: w = the op on a clone of x; base's window := w; x = that window. */
+bool np_write_through_view(np_frame *f)
+{
+    neap_ctx *c = f->c;
+    neap_tensor *x = f->in[0], *base = x->ag->base;
+    if (base->ag->requires_grad && !base->ag->node)
+        return np_fail(c, NEAP_E_LEAF_INPLACE,
+                       "a view of a leaf that requires grad cannot be changed in place while gradients are recorded; "
+                       "use neap.no_grad, or an out-of-place form");
+    neap_tensor *in[NP_MAX_SAVE] = {x};
+    np_frame copy = {.c = c, .op = np_ops[NP_OPX_clone], .in = in, .n_in = 1};
+    if (!np_dispatch(&copy)) return false;
+    neap_tensor *w = copy.out[0];
+    np_frame g = *f;
+    g.n_in = f->n_in < NP_MAX_SAVE ? f->n_in : NP_MAX_SAVE;
+    for (int i = 0; i < g.n_in; i++) in[i] = f->in[i];
+    in[0] = w;
+    g.in = in;
+    memset(g.out, 0, sizeof g.out);
+    bool ok = np_dispatch(&g);
+    np_frame_drop(&g);
+    neap_tensor *args[2] = {base, w};
+    np_frame put = {.c = c, .op = np_ops[NP_OPX_as_strided_scatter_], .in = args, .n_in = 2};
+    put.attr[0] = (np_attr){.v = x->shape, .n = x->ndim, .has = 1};
+    put.attr[1] = (np_attr){.v = x->stride, .n = x->ndim, .has = 1};
+    put.attr[2] = (np_attr){.i = x->offset, .has = 1};
+    ok = ok && np_dispatch(&put);
+    np_frame_drop(&put);
+    np_drop(w);
+    np_frame window = {.c = c, .op = np_ops[NP_OPX_as_strided], .in = args, .n_in = 1};
+    for (int k = 0; k < 3; k++) window.attr[k] = put.attr[k];
+    ok = ok && np_dispatch(&window);
+    if (ok) {
+        neap_tensor *v = window.out[0];
+        ok = np_set_identity(x, v->ag->node, v->ag->out_nr);
+        x->ag->base_node = base->ag->node;
+    }
+    np_frame_drop(&window);
+    if (!ok) return false;
+    f->out[0] = np_hold_ref(x);
+    return true;
+}

@@ -1,0 +1,332 @@
+/* recompute.c - running a region's function again, and handing out what it saves.
+ *
+ * Positions never shift: the i-th save of a recompute belongs to marker i, dead or alive. A recompute stops at
+ * the last live marker (early stop) where the running code can be stopped; elsewhere it runs on. A failed
+ * recompute leaves no trace: no entries, no mark that it was done, all ambient state as before. */
+#include "checkpoint/recompute.h"
+
+typedef struct replay {
+    neap_region *r;
+    uint64_t key;
+    size_t count;         /* saves so far */
+    bool enough;          /* everything alive has been saved: stop as soon as possible */
+    size_t bad_at;        /* 1 + first position whose metadata differs */
+    np_saved_meta bad;
+    np_hook_pair pair;
+} replay;
+
+/* ---- entries */
+
+static np_entry *find_entry(np_marker *m, uint64_t key)
+{
+    for (np_entry *e = m->entries; e; e = e->next)
+        if (e->key == key) return e;
+    return NULL;
+}
+
+static bool add_entry(neap_ctx *c, np_marker *m, uint64_t key, neap_tensor *t_take)
+{
+    np_entry *e = np_obj_new(c, sizeof *e);
+    if (!e) {
+        np_drop(t_take);
+        return false;
+    }
+    e->key = key;
+    e->t = t_take;
+    e->next = m->entries;
+    m->entries = e;
+    c->n_pass_entries++;
+    return true;
+}
+
+static void drop_key(neap_region *r, uint64_t key)
+{
+    neap_ctx *c = r->c;
+    for (size_t i = 0; i < r->n; i++) {
+        np_marker *m = r->markers[i];
+        for (np_entry **p = m ? &m->entries : NULL; p && *p;) {
+            np_entry *e = *p;
+            if (e->key != key) {
+                p = &e->next;
+                continue;
+            }
+            *p = e->next;
+            np_drop(e->t);
+            np_obj_free(c, e, sizeof *e);
+            c->n_pass_entries--;
+        }
+    }
+}
+
+/* ---- passes of a region */
+
+static np_region_pass *find_pass(neap_region *r, uint64_t key)
+{
+    for (np_region_pass *p = r->c->region_passes; p; p = p->next)
+        if (p->region == r && p->key == key) return p;
+    return NULL;
+}
+
+static void unlink_pass(neap_ctx *c, np_region_pass *p)
+{
+    if (p->prev)
+        p->prev->next = p->next;
+    else
+        c->region_passes = p->next;
+    if (p->next) p->next->prev = p->prev;
+    np_obj_free(c, p, sizeof *p);
+}
+
+static bool link_pass(neap_region *r, uint64_t key)
+{
+    np_region_pass *p = np_obj_new(r->c, sizeof *p);
+    if (!p) return false;
+    p->region = r;
+    p->key = key;
+    p->next = r->c->region_passes;
+    if (p->next) p->next->prev = p;
+    r->c->region_passes = p;
+    return true;
+}
+
+void np_region_forget_passes(neap_region *r)
+{
+    np_region_pass *next;
+    for (np_region_pass *p = r->c->region_passes; p; p = next) {
+        next = p->next;
+        if (p->region == r) unlink_pass(r->c, p);
+    }
+}
+
+void np_region_pass_end(neap_ctx *c, uint64_t id)
+{
+    np_region_pass *p = c->region_passes;
+    while (p) {
+        if (p->key != id) {
+            p = p->next;
+            continue;
+        }
+        neap_region *r = p->region;
+        unlink_pass(c, p);
+        drop_key(r, id);
+        p = c->region_passes; /* dropping values may have freed other regions */
+    }
+}
+
+/* ---- the replay pair */
+
+static bool same_meta(const np_saved_meta *m, const neap_tensor *t)
+{
+    if (m->dtype != t->dtype || m->ndim != t->ndim || m->device != t->st->dev->index) return false;
+    for (int d = 0; d < t->ndim; d++)
+        if (m->shape[d] != t->shape[d]) return false;
+    return true;
+}
+
+static void check_meta(replay *p, size_t i, const neap_tensor *t)
+{
+    if (!p->r->check_meta || p->bad_at || same_meta(&p->r->metas[i], t)) return;
+    p->bad_at = i + 1;
+    p->bad.dtype = t->dtype;
+    p->bad.ndim = t->ndim;
+    p->bad.device = (uint8_t)t->st->dev->index;
+    memcpy(p->bad.shape, t->shape, sizeof(int64_t) * t->ndim);
+}
+
+static bool beyond(replay *p)
+{
+    neap_region *r = p->r;
+    if (!r->completed) {
+        r->ignore_mismatch = true;
+        return true;
+    }
+    if (p->enough || r->early_stop || r->ignore_mismatch) return true;
+    return np_fail(r->c, NEAP_E_MORE_SAVED,
+                   "%s: the recompute saves more values than the forward's %zu; the function depends on something "
+                   "that changed (a global, a counter, data); debug = true shows both runs",
+                   r->name, r->n);
+}
+
+/* Stops the running code, if it can be stopped here. */
+static bool stop_if_possible(replay *p)
+{
+    neap_ctx *c = p->r->c;
+    if (c->stop_barrier > 0 || (c->can_stop && !c->can_stop(c->can_stop_user))) return true;
+    return np_fail(c, NEAP_E_STOP, "a recompute has all it needs");
+}
+
+static bool replay_pack(neap_ctx *c, np_hook_pair *self, np_slot *s, neap_tensor *t, struct neap_node *owner_node)
+{
+    replay *p = self->owner;
+    neap_region *r = p->r;
+    size_t i = p->count++;
+    if (i >= r->n) {
+        if (!beyond(p)) return false;
+    } else {
+        check_meta(p, i, t);
+        np_marker *m = r->markers[i];
+        if (m && !find_entry(m, p->key)) {
+            neap_tensor *kept = np_requires_grad(t) ? np_tensor_alias(t) : np_hold_ref(t);
+            if (!kept || !add_entry(c, m, p->key, kept)) return false;
+        }
+        if (r->early_stop && i + 1 >= r->last_live) p->enough = true;
+    }
+    if (p->enough && !stop_if_possible(p)) return false;
+    return np_slot_hold(s, t, owner_node);
+}
+
+/* Slots of the throw-away graph hold their values themselves. */
+static neap_tensor *no_unpack(neap_ctx *c, np_slot *s)
+{
+    (void)s;
+    return np_fail(c, NEAP_E_INTERNAL, "a slot of a recompute has no marker");
+}
+
+/* ---- recomputing */
+
+static bool fail_meta(replay *p)
+{
+    char was[128], is[128];
+    neap_region *r = p->r;
+    const np_saved_meta *m = &r->metas[p->bad_at - 1];
+    return np_fail(r->c, NEAP_E_META,
+                   "%s: the recompute saved another tensor at position %zu: %s %s in the forward, %s %s now; the "
+                   "function depends on something that changed; debug = true shows both runs",
+                   r->name, p->bad_at, np_shape_text(was, sizeof was, m->ndim, m->shape),
+                   np_dtype_name((neap_dtype)m->dtype), np_shape_text(is, sizeof is, p->bad.ndim, p->bad.shape),
+                   np_dtype_name((neap_dtype)p->bad.dtype));
+}
+
+static bool check(replay *p)
+{
+    neap_region *r = p->r;
+    if (r->ignore_mismatch) return true;
+    if (!p->enough && p->count != r->n)
+        return np_fail(r->c, NEAP_E_COUNT,
+                       "%s: the forward saved %zu values, the recompute %zu; the function depends on something that "
+                       "changed (a global, a branch on data, a cache); debug = true shows both runs",
+                       r->name, r->n, p->count);
+    return !p->bad_at || fail_meta(p);
+}
+
+/* The state around a recompute, as one list of ambient entries that is always undone whole. */
+#define N_STATE 5
+
+static bool enter(replay *p, np_range_log *ranges, uint64_t ids[N_STATE])
+{
+    neap_ctx *c = p->r->c;
+    const char *where = p->r->name;
+    ids[0] = np_ambient_push(c, NP_AMB_GRAD, 1, NULL, where, NULL);
+    ids[1] = ids[0] ? np_ambient_push(c, NP_AMB_RECOMPUTE, 1, NULL, where, NULL) : 0;
+    ids[2] = ids[1] ? np_ambient_push(c, NP_AMB_DTYPE, p->r->dtype, NULL, where, NULL) : 0;
+    ids[3] = ids[2] ? np_ambient_push(c, NP_AMB_REGION, 0, p->r->preserve_rng ? ranges : NULL, where, NULL) : 0;
+    ids[4] = ids[3] ? np_ambient_push(c, NP_AMB_HOOKS, 0, &p->pair, where, NULL) : 0;
+    return ids[4] != 0;
+}
+
+static void leave(neap_ctx *c, const uint64_t ids[N_STATE])
+{
+    for (int i = N_STATE - 1; i >= 0; i--)
+        if (ids[i]) np_ambient_pop(c, ids[i]);
+}
+
+static bool copy_ranges(neap_ctx *c, const np_range_log *from, np_range_log *to)
+{
+    memset(to, 0, sizeof *to);
+    if (from->n) {
+        to->v = np_array_grow(c, NULL, &to->cap, from->n, sizeof *to->v);
+        if (!to->v) return false;
+        memcpy(to->v, from->v, sizeof *to->v * from->n);
+        to->n = from->n;
+    }
+    np_range_log_rewind(to);
+    return true;
+}
+
+/* Runs the function; true when everything it had to save was saved. */
+static bool run_function(replay *p, neap_tensor **inputs)
+{
+    neap_region *r = p->r;
+    neap_ctx *c = r->c;
+    neap_values v = {.size = sizeof v, .in = inputs, .n_in = r->n_inputs};
+    neap_fn fn = r->recompute;
+    int barrier = c->stop_barrier;
+    const char *op = c->op_name;
+    c->stop_barrier = 0;
+    c->op_name = NULL;
+    int status = fn.call(c, fn.user, &v);
+    c->op_name = op;
+    c->stop_barrier = barrier;
+    for (int i = 0; i < v.n_out; i++) np_drop(v.out[i]);
+    if (p->enough && np_pending(c)) neap_clear_error(c); /* stopped, or failed after all was saved */
+    if (status && !p->enough && !np_pending(c))
+        np_fail(c, NEAP_E_INTERNAL, "%s: the recompute failed without saying why", r->name);
+    return !np_pending(c);
+}
+
+static bool recompute(neap_region *r, uint64_t key)
+{
+    neap_ctx *c = r->c;
+    if (c->region_depth_limit && c->region_depth >= c->region_depth_limit)
+        return np_fail(c, NEAP_E_NESTED_DEPTH,
+                       "%s: recomputes are nested %d deep; checkpoint fewer levels, or backward outside of the function",
+                       r->name, c->region_depth);
+    replay p = {.r = r, .key = key};
+    p.pair = (np_hook_pair){.refs = 1, .pack = replay_pack, .unpack = no_unpack, .owner = &p};
+    np_range_log ranges = {0};
+    uint64_t ids[N_STATE] = {0};
+    size_t bytes = sizeof(neap_tensor *) * (size_t)(r->n_inputs + 1);
+    neap_tensor **inputs = np_obj_new(c, bytes);
+    if (!inputs) return false;
+    c->region_depth++;
+    for (int i = 0; i < r->n_inputs; i++) inputs[i] = np_slot_unpack(c, &r->inputs[i], NULL);
+    bool ok = !np_pending(c) && copy_ranges(c, &r->ranges, &ranges) && enter(&p, &ranges, ids);
+    ok = ok && run_function(&p, inputs);
+    leave(c, ids);
+    for (int i = 0; i < r->n_inputs; i++) np_drop(inputs[i]);
+    np_obj_free(c, inputs, bytes);
+    np_range_log_free(c, &ranges);
+    c->region_depth--;
+    ok = ok && check(&p) && link_pass(r, key);
+    if (!ok) drop_key(r, key);
+    return ok;
+}
+
+static neap_tensor *fetch(neap_ctx *c, np_marker *m, uint64_t key)
+{
+    np_entry *e = find_entry(m, key);
+    if (e && !e->t)
+        return np_fail(c, NEAP_E_UNPACK_TWICE,
+                       "%s: a recomputed value was fetched twice in one backward; read saved values once and keep them",
+                       m->region->name);
+    if (!e) return np_fail(c, NEAP_E_INTERNAL, "%s: a recompute left marker %zu empty", m->region->name, m->index);
+    neap_tensor *t = e->t;
+    e->t = NULL;
+    return t;
+}
+
+/* Outside any pass every read has a key of its own, and leaves nothing behind. */
+static uint64_t key_of(neap_ctx *c, bool *alone)
+{
+    const np_pass_facts *pass = np_current_pass(c);
+    *alone = pass == NULL;
+    return pass ? pass->id : ++c->next_pass;
+}
+
+neap_tensor *np_region_unpack(neap_ctx *c, np_slot *s)
+{
+    np_marker *m = s->packed;
+    neap_region *r = m->region;
+    bool alone;
+    uint64_t key = key_of(c, &alone);
+    r->refs++; /* the function may release the last marker */
+    neap_tensor *t = NULL;
+    if (find_pass(r, key) || recompute(r, key)) t = fetch(c, m, key);
+    if (alone) {
+        np_region_pass *p = find_pass(r, key);
+        if (p) unlink_pass(c, p);
+        drop_key(r, key);
+    }
+    np_region_drop(r);
+    return t;
+}

@@ -1,0 +1,207 @@
+/* region.c - the life of a region: its forward, its markers, its end. Recomputing is recompute.c.
+ * See region.h for who owns whom. */
+#include "checkpoint/region.h"
+#include "checkpoint/recompute.h"
+
+#include <stdio.h>
+
+/* ---- markers */
+
+static void drop_entries(np_marker *m)
+{
+    neap_ctx *c = m->region->c;
+    while (m->entries) {
+        np_entry *e = m->entries;
+        m->entries = e->next;
+        np_drop(e->t);
+        np_obj_free(c, e, sizeof *e);
+        c->n_pass_entries--;
+    }
+}
+
+static void marker_free(np_marker *m)
+{
+    neap_region *r = m->region;
+    neap_ctx *c = r->c;
+    drop_entries(m);
+    r->markers[m->index] = NULL;
+    while (r->last_live && !r->markers[r->last_live - 1]) r->last_live--;
+    np_obj_free(c, m, sizeof *m);
+    c->n_markers--;
+    np_region_drop(r);
+}
+
+static void drop_marker(np_slot *s) { marker_free(s->packed); }
+
+/* ---- the record pair */
+
+static void fill_meta(np_saved_meta *m, const neap_tensor *t)
+{
+    memset(m, 0, sizeof *m);
+    m->dtype = t->dtype;
+    m->ndim = t->ndim;
+    m->device = (uint8_t)t->st->dev->index;
+    memcpy(m->shape, t->shape, sizeof(int64_t) * t->ndim);
+}
+
+static bool record_pack(neap_ctx *c, np_hook_pair *self, np_slot *s, neap_tensor *t, struct neap_node *owner_node)
+{
+    neap_region *r = self->owner;
+    (void)owner_node;
+    np_marker **v = np_array_grow(c, r->markers, &r->cap, r->n + 1, sizeof *v);
+    if (!v) return false;
+    r->markers = v;
+    np_saved_meta *metas = np_array_grow(c, r->metas, &r->cap_meta, r->n + 1, sizeof *metas);
+    if (!metas) return false;
+    r->metas = metas;
+    np_marker *m = np_obj_new(c, sizeof *m);
+    if (!m) return false;
+    fill_meta(&r->metas[r->n], t);
+    m->region = r;
+    m->index = r->n;
+    r->refs++;
+    r->markers[r->n++] = m;
+    r->last_live = r->n;
+    c->n_markers++;
+    s->state = NP_SLOT_REGION;
+    s->packed = m;
+    s->pair = self;
+    self->refs++;
+    return true;
+}
+
+/* ---- regions */
+
+void np_region_drop(neap_region *r)
+{
+    if (--r->refs > 0) return;
+    neap_ctx *c = r->c;
+    np_region_forget_passes(r);
+    for (int i = 0; i < r->n_inputs; i++) np_slot_release(c, &r->inputs[i]);
+    if (r->inputs) np_obj_free(c, r->inputs, sizeof *r->inputs * (size_t)r->n_inputs);
+    if (r->recompute.release) r->recompute.release(r->recompute.user);
+    np_range_log_free(c, &r->ranges);
+    np_array_free(c, r->markers);
+    np_array_free(c, r->metas);
+    np_hook_pair_drop(c, r->pair);
+    c->n_regions--;
+    np_obj_free(c, r, sizeof *r);
+}
+
+void neap_region_opts_init(neap_region_opts *o)
+{
+    memset(o, 0, sizeof *o);
+    o->size = sizeof *o;
+    o->preserve_rng_state = o->early_stop = o->check_meta = 1;
+    o->name = "a checkpoint";
+}
+
+static bool save_inputs(neap_ctx *c, neap_region *r, neap_tensor *const *inputs, int n)
+{
+    if (n == 0) return true;
+    r->inputs = np_obj_new(c, sizeof *r->inputs * (size_t)n);
+    if (!r->inputs) return false;
+    r->n_inputs = n;
+    for (int i = 0; i < n; i++)
+        if (!np_slot_pack(c, &r->inputs[i], inputs[i], NULL, 0)) return false;
+    return true;
+}
+
+static neap_region *region_new(neap_ctx *c, const neap_region_opts *o)
+{
+    neap_region *r = np_obj_new(c, sizeof *r);
+    if (!r) return NULL;
+    c->n_regions++;
+    r->refs = 1;
+    r->c = c;
+    snprintf(r->name, sizeof r->name, "%s", o->name ? o->name : "a checkpoint");
+    r->preserve_rng = o->preserve_rng_state != 0;
+    np_ambient_entry *stop = np_ambient_get(c, NP_AMB_EARLY_STOP), *dtype = np_ambient_get(c, NP_AMB_DTYPE);
+    r->early_stop = stop ? stop->value != 0 : o->early_stop != 0;
+    r->dtype = dtype ? dtype->value : NEAP_FLOAT32;
+    r->check_meta = o->check_meta != 0;
+    r->recompute = o->recompute;
+    if (r->recompute.retain) r->recompute.retain(r->recompute.user);
+    r->pair = np_obj_new(c, sizeof *r->pair);
+    if (!r->pair) {
+        np_region_drop(r);
+        return NULL;
+    }
+    r->pair->refs = 1;
+    r->pair->pack = record_pack;
+    r->pair->unpack = np_region_unpack;
+    r->pair->drop = drop_marker;
+    r->pair->owner = r;
+    c->on_pass_end = np_region_pass_end;
+    return r;
+}
+
+/* Ends the forward's ambient entries. */
+static void leave(neap_region *r)
+{
+    if (r->ranges_id) np_ambient_pop(r->c, r->ranges_id);
+    if (r->hooks_id) np_ambient_pop(r->c, r->hooks_id);
+    r->ranges_id = r->hooks_id = 0;
+}
+
+neap_region *neap_region_begin(neap_ctx *c, const neap_region_opts *o, neap_tensor *const *inputs, int n)
+{
+    if (np_pending(c) || !np_grad_on(c) || !np_hooks_allowed(c)) return NULL;
+    neap_region *r = region_new(c, o);
+    if (!r) return NULL;
+    if (!save_inputs(c, r, inputs, n)) goto fail;
+    r->hooks_id = np_ambient_push(c, NP_AMB_HOOKS, 0, r->pair, r->name, NULL);
+    if (!r->hooks_id) goto fail;
+    if (r->preserve_rng) {
+        r->ranges_id = np_ambient_push(c, NP_AMB_REGION, 0, &r->ranges, r->name, NULL);
+        if (!r->ranges_id) goto fail;
+    }
+    return r;
+fail:
+    leave(r);
+    np_region_drop(r);
+    return NULL;
+}
+
+void neap_region_end(neap_ctx *c, neap_region *r, int ok)
+{
+    (void)c;
+    leave(r);
+    r->completed = ok != 0;
+    np_region_drop(r);
+}
+
+int neap_checkpoint(neap_ctx *c, neap_fn fn, neap_tensor *const *inputs, int n, neap_tensor **results, int *n_results,
+                    const neap_region_opts *o)
+{
+    neap_region_opts opts;
+    neap_region_opts_init(&opts);
+    if (o) opts = *o;
+    opts.recompute = fn;
+    *n_results = 0;
+    neap_region *r = neap_region_begin(c, &opts, inputs, n);
+    if (!r && np_pending(c)) return 1;
+    neap_values v = {.size = sizeof v, .in = inputs, .n_in = n};
+    int status = fn.call(c, fn.user, &v);
+    if (status && !np_pending(c)) np_fail(c, NEAP_E_INTERNAL, "the checkpointed function failed without saying why");
+    bool ok = !np_pending(c);
+    if (r) neap_region_end(c, r, ok);
+    for (int i = 0; i < v.n_out; i++) {
+        if (ok)
+            results[(*n_results)++] = v.out[i];
+        else
+            np_drop(v.out[i]);
+    }
+    return !ok;
+}
+
+uint64_t neap_early_stop_begin(neap_ctx *c, int on)
+{
+    return np_ambient_push(c, NP_AMB_EARLY_STOP, on != 0, NULL, "set_checkpoint_early_stop", NULL);
+}
+
+int neap_in_recompute(neap_ctx *c)
+{
+    np_ambient_entry *e = c->ambient.n ? np_ambient_get(c, NP_AMB_RECOMPUTE) : NULL;
+    return e && e->value;
+}

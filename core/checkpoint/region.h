@@ -1,0 +1,57 @@
+/* region.h - non-reentrant activation checkpointing: regions, markers, recomputes.
+ *
+ * A region is one call of a checkpointed function. While it runs, every value that a node would save becomes a
+ * marker; the tensor is not kept. The first unpack of a marker in a pass runs the function again and fills the
+ * live markers; each is handed out once. Ownership: slot -> marker -> region (strong); region -> markers (weak,
+ * NULL when dead). So recomputed values never outlive their slot, and a region dies with its last slot.
+ * Nothing reachable from a recomputed value reaches the region: there is no cycle. */
+#ifndef NP_REGION_H
+#define NP_REGION_H
+
+#include "autograd/autograd.h"
+
+typedef struct np_entry { /* a recomputed value waiting to be fetched under one pass key */
+    uint64_t key;
+    neap_tensor *t;       /* NULL: fetched already */
+    struct np_entry *next;
+} np_entry;
+
+typedef struct np_marker {
+    struct neap_region *region; /* strong */
+    size_t index;
+    np_entry *entries;
+} np_marker;
+
+typedef struct np_saved_meta { /* what the forward saw at a position */
+    uint8_t dtype, ndim, device;
+    int64_t shape[NEAP_MAX_DIMS];
+} np_saved_meta;
+
+/* A key under which the region has been recomputed; linked in the context until the pass ends. */
+typedef struct np_region_pass {
+    struct neap_region *region; /* weak: the region unlinks its passes when it dies */
+    uint64_t key;
+    struct np_region_pass *prev, *next;
+} np_region_pass;
+
+struct neap_region {
+    int32_t refs;
+    neap_ctx *c;
+    char name[64];
+    bool preserve_rng, early_stop, check_meta;
+    bool completed;       /* the forward has returned */
+    bool ignore_mismatch; /* recomputed while its forward was still running */
+    size_t n, cap, cap_meta;
+    np_marker **markers;
+    np_saved_meta *metas;
+    size_t last_live;     /* 1 + index of the last live marker; 0: none */
+    int n_inputs;
+    np_slot *inputs;
+    neap_fn recompute;
+    np_range_log ranges;
+    np_hook_pair *pair;   /* in force during the forward */
+    uint64_t hooks_id, ranges_id; /* ambient entries of the forward */
+    int64_t dtype;        /* default dtype at the forward */
+};
+
+#endif

@@ -1,0 +1,243 @@
+/* dispatch.c - the one way an op runs. Every call, also from a gradient formula, comes through here.
+ *
+ * Order: op modes -> check and infer (an error here has no side effect) -> record the node and pack inputs ->
+ * inner mode (may put a stored value in the kernel's place) -> allocate -> kernel -> pack results. Packing
+ * after the kernel has filled its results is structure here, not discipline anywhere else. */
+#include "autograd/autograd.h"
+
+#define NP_MAX_IN_COPIES 8 /* tensor inputs of an in-place op, at most */
+
+static const np_op *impl_of(const np_op *op) { return op->base ? op->base : op; }
+
+/* ---- in-place calls */
+
+static bool check_inplace(np_frame *f, bool recording)
+{
+    neap_ctx *c = f->c;
+    neap_tensor *x = f->in[0];
+    char got[128], want[128];
+    const np_out_meta *m = &f->meta[0];
+    if (x->number) return np_fail(c, NEAP_E_ARG, "a number cannot be changed in place");
+    if (np_overlaps_itself(x))
+        return np_fail(c, NEAP_E_OVERLAP,
+                       "cannot write to %s: several of its elements share one memory place (an expanded tensor); "
+                       "write to x:clone()",
+                       np_tensor_text(got, sizeof got, x));
+    bool same = m->ndim == x->ndim;
+    for (int d = 0; same && d < x->ndim; d++) same = m->shape[d] == x->shape[d];
+    if (!same)
+        return np_fail(c, NEAP_E_SHAPE, "the result %s does not fit into %s in place",
+                       np_shape_text(got, sizeof got, m->ndim, m->shape),
+                       np_shape_text(want, sizeof want, x->ndim, x->shape));
+    if (np_dtype_kind((neap_dtype)m->dtype) > np_dtype_kind((neap_dtype)x->dtype))
+        return np_fail(c, NEAP_E_DTYPE, "a %s result cannot be stored in a %s tensor in place; convert with :to first",
+                       np_dtype_name((neap_dtype)m->dtype), np_dtype_name((neap_dtype)x->dtype));
+    if (!np_grad_on(c) || !recording) return true;
+    if (np_requires_grad(x) && !x->ag->node)
+        return np_fail(c, NEAP_E_LEAF_INPLACE,
+                       "a leaf that requires grad cannot be changed in place while gradients are recorded; use the "
+                       "out-of-place form, or neap.no_grad");
+    return true;
+}
+
+/* Operands that overlap the target other than element on element are read from copies. */
+static bool copy_overlapping(np_frame *f, neap_tensor **in)
+{
+    for (int i = 1; i < f->n_in; i++) {
+        bool same = false;
+        neap_tensor *t = f->in[i];
+        if (!t || t->number || !np_may_overlap(f->in[0], t, &same)) continue;
+        if (same && (impl_of(f->op)->tags & NP_POINTWISE)) continue;
+        in[i] = np_contiguous_copy(f->c, t);
+        if (!in[i]) return false;
+    }
+    return true;
+}
+
+/* ---- results */
+
+static bool allocate(np_frame *f, bool inplace)
+{
+    for (int j = 0; j < f->n_out; j++) {
+        const np_out_meta *m = &f->meta[j];
+        if (inplace && j == 0)
+            f->out[0] = np_hold_ref(f->in[0]);
+        else if (m->view)
+            f->out[j] = np_tensor_view(f->in[0], m->ndim, m->shape, m->stride, m->offset);
+        else
+            f->out[j] = np_tensor_new(f->c, f->dev, (neap_dtype)m->dtype, m->ndim, m->shape);
+        if (!f->out[j]) return false;
+    }
+    return true;
+}
+
+static bool all_views(const np_frame *f)
+{
+    for (int j = 0; j < f->n_out; j++)
+        if (!f->meta[j].view) return false;
+    return true;
+}
+
+static np_kernel find_kernel(const np_frame *f, const np_op *impl)
+{
+    const np_device *d = impl->tags & NP_ANYWHERE ? f->c->devices[0] : f->dev;
+    return d->kern[impl->index];
+}
+
+/* Fused ops without a kernel on the device: their composition, below recording and inner modes. */
+static bool run_reference(np_frame *f, const np_op *impl)
+{
+    uint64_t grad = np_ambient_push(f->c, NP_AMB_GRAD, 0, NULL, "reference composition", NULL);
+    if (!grad) return false;
+    bool ok = impl->ref(f);
+    np_ambient_pop(f->c, grad);
+    return ok && !np_pending(f->c);
+}
+
+static bool compute(np_frame *f, const np_op *impl, np_kernel kernel, bool inplace)
+{
+    neap_ctx *c = f->c;
+    if (!kernel && !all_views(f)) return run_reference(f, impl);
+    if (!allocate(f, inplace)) return false;
+    if (all_views(f)) return true;
+    c->counts[f->op->index].kernels++;
+    if (!kernel(f)) {
+        if (!np_pending(c)) np_fail(c, NEAP_E_INTERNAL, "the kernel failed without saying why");
+        return false;
+    }
+    return !np_pending(c);
+}
+
+static bool inner_or_compute(np_frame *f, const np_op *impl, np_kernel kernel, bool inplace)
+{
+    np_ambient_entry *inner = f->c->ambient.n ? np_ambient_get(f->c, NP_AMB_INNER) : NULL;
+    if (inner && inner->payload) {
+        np_mode *m = inner->payload;
+        return m->call(f->c, m->user, f, inner->id);
+    }
+    return compute(f, impl, kernel, inplace);
+}
+
+/* Counters of random ops. Streams only move forward: a call that fails later keeps its range. */
+static np_rng_range reserve(np_frame *f, const np_op_facts *facts)
+{
+    neap_generator *g = facts->gen_attr >= 0 && f->attr[facts->gen_attr].has ? f->attr[facts->gen_attr].gen : NULL;
+    return np_generator_reserve(f->c, g ? g : f->dev->generator, f->rng_n);
+}
+
+static bool records(const np_frame *f, const np_op *impl)
+{
+    if (impl->tags & NP_NODIFF) return false;
+    for (int i = 0; i < f->n_in; i++)
+        if (f->in[i] && f->in[i]->ag && f->in[i]->ag->requires_grad) return np_grad_on(f->c);
+    return false;
+}
+
+/* A view whose base got a new place in the graph (was changed in place) after the view was taken. */
+static bool check_stale_views(np_frame *f)
+{
+    for (int i = 0; i < f->n_in; i++) {
+        const neap_tensor *t = f->in[i];
+        if (t && t->ag && t->ag->base && t->ag->base->ag->node != t->ag->base_node)
+            return np_fail(f->c, NEAP_E_INPLACE,
+                           "argument %d is a view taken before its base was changed in place; take the view again",
+                           i + 1);
+    }
+    return true;
+}
+
+static bool run(np_frame *f, const np_op *impl)
+{
+    neap_ctx *c = f->c;
+    const np_op_facts *facts = np_facts(c, f->op);
+    if (!facts) return false;
+    const bool inplace = (f->op->tags & NP_INPLACE) != 0;
+    f->n_out = facts->n_results + facts->n_aux;
+    if (!impl->infer(f)) {
+        if (!np_pending(c)) np_fail(c, NEAP_E_INTERNAL, "infer failed without saying why");
+        return false;
+    }
+    const bool recording = records(f, impl);
+    if (inplace && !check_inplace(f, recording)) return false;
+    np_kernel kernel = find_kernel(f, impl);
+    if (!kernel && !impl->ref && !all_views(f))
+        return np_fail(c, NEAP_E_NOKERNEL, "no kernel on %s; move the operands with :to(\"cpu\")", f->dev->name);
+    if (recording && !check_stale_views(f)) return false;
+    if (recording && inplace && f->in[0]->ag && f->in[0]->ag->base)
+        return np_write_through_view(f);
+    if (f->rng_n) f->rng = reserve(f, facts);
+
+    struct neap_node *node = NULL;
+    if (recording && !(node = np_record_begin(f))) return false;
+
+    bool ok;
+    if (inplace) {
+        neap_tensor *copies[NP_MAX_IN_COPIES] = {0}, *in[NP_MAX_IN_COPIES];
+        neap_tensor *const *given = f->in;
+        int n = f->n_in < NP_MAX_IN_COPIES ? f->n_in : NP_MAX_IN_COPIES;
+        ok = copy_overlapping(f, copies);
+        for (int i = 0; i < n; i++) in[i] = copies[i] ? copies[i] : given[i];
+        if (ok) {
+            f->in = in;
+            ok = inner_or_compute(f, impl, kernel, true);
+            f->in = given;
+        }
+        for (int i = 0; i < n; i++) np_drop(copies[i]);
+        if (f->out[0]) np_bump(f->in[0]);
+    } else {
+        ok = inner_or_compute(f, impl, kernel, false);
+    }
+    if (ok && node) ok = np_record_end(f, node);
+    np_node_drop(node);
+    return ok;
+}
+
+static bool required_present(np_frame *f, const np_op *impl)
+{
+    const np_op_facts *facts = np_facts(f->c, f->op);
+    if (!facts) return false;
+    const np_schema *s = &facts->schema;
+    for (int k = 0; k < s->n_args; k++) {
+        const np_arg *a = &s->arg[k];
+        if ((a->type == NP_ARG_TENSOR || a->type == NP_ARG_NUMBER) && (a->slot >= f->n_in || !f->in[a->slot]))
+            return np_fail(f->c, NEAP_E_ARG, "argument '%s' is missing", a->name);
+        if (a->type == NP_ARG_LIST) {
+            if (f->n_in == 0) return np_fail(f->c, NEAP_E_ARG, "the list '%s' is empty", a->name);
+            for (int i = 0; i < f->n_in; i++)
+                if (!f->in[i]) return np_fail(f->c, NEAP_E_ARG, "entry %d of '%s' is missing", i + 1, a->name);
+        }
+    }
+    (void)impl;
+    return true;
+}
+
+bool np_dispatch_below(np_frame *f, uint64_t id)
+{
+    neap_ctx *c = f->c;
+    if (np_pending(c)) return false;
+    const char *outer = c->op_name;
+    c->op_name = f->op->name;
+    np_ambient_entry *mode = c->ambient.n ? np_ambient_below(c, NP_AMB_MODE, id) : NULL;
+    bool ok;
+    if (mode && mode->payload) {
+        np_mode *m = mode->payload;
+        ok = m->call(c, m->user, f, mode->id) && !np_pending(c);
+    } else {
+        ok = run(f, impl_of(f->op));
+    }
+    if (!ok) np_frame_drop(f);
+    c->op_name = outer;
+    return ok;
+}
+
+bool np_dispatch(np_frame *f)
+{
+    neap_ctx *c = f->c;
+    if (np_pending(c)) return false;
+    const char *outer = c->op_name;
+    c->op_name = f->op->name;
+    c->counts[f->op->index].calls++;
+    bool ok = required_present(f, f->op) && np_dispatch_below(f, UINT64_MAX);
+    c->op_name = outer;
+    return ok;
+}

@@ -1,0 +1,107 @@
+/* infer.c - what most ops say about their results: same, broadcast, promoted, boolean.
+ * An infer function has no side effect: it checks and describes, nothing is allocated yet. */
+#include "ops/op.h"
+
+bool np_same_device(np_frame *f)
+{
+    const neap_tensor *first = NULL;
+    for (int i = 0; i < f->n_in; i++) {
+        const neap_tensor *t = f->in[i];
+        if (!t || t->number) continue;
+        if (!first) {
+            first = t;
+        } else if (t->st->dev != first->st->dev) {
+            np_fail(f->c, NEAP_E_DEVICE, "tensors are on %s and %s; move one with :to(\"%s\")", first->st->dev->name,
+                    t->st->dev->name, first->st->dev->name);
+            return false;
+        }
+    }
+    if (first)
+        f->dev = first->st->dev;
+    else if (!f->dev)
+        f->dev = f->c->devices[0];
+    return true;
+}
+
+void np_meta_set(np_frame *f, int j, neap_dtype t, int ndim, const int64_t *shape)
+{
+    np_out_meta *m = &f->meta[j];
+    m->dtype = (uint8_t)t;
+    m->ndim = (uint8_t)ndim;
+    m->view = false;
+    for (int d = 0; d < ndim; d++) m->shape[d] = shape[d];
+}
+
+void np_meta_like(np_frame *f, int j, const neap_tensor *t)
+{
+    np_meta_set(f, j, (neap_dtype)t->dtype, t->ndim, t->shape);
+}
+
+void np_meta_view(np_frame *f, int j, int ndim, const int64_t *shape, const int64_t *stride, int64_t offset)
+{
+    np_out_meta *m = &f->meta[j];
+    m->dtype = f->in[0]->dtype;
+    m->ndim = (uint8_t)ndim;
+    m->view = true;
+    m->offset = offset;
+    for (int d = 0; d < ndim; d++) m->shape[d] = shape[d], m->stride[d] = stride[d];
+}
+
+static neap_dtype default_float(neap_ctx *c)
+{
+    const np_ambient_entry *e = np_ambient_get(c, NP_AMB_DTYPE);
+    return e ? (neap_dtype)e->value : NEAP_FLOAT32;
+}
+
+bool np_infer_same(np_frame *f)
+{
+    if (!np_same_device(f)) return false;
+    f->compute = (neap_dtype)f->in[0]->dtype;
+    np_meta_like(f, 0, f->in[0]);
+    return true;
+}
+
+bool np_infer_float(np_frame *f)
+{
+    if (!np_infer_same(f)) return false;
+    if (!np_is_float(f->compute)) f->compute = default_float(f->c), f->meta[0].dtype = f->compute;
+    return true;
+}
+
+/* The common case first: two tensors of one dtype and shape on one device. */
+static bool binary_shape(np_frame *f)
+{
+    neap_tensor *a = f->in[0], *b = f->in[1];
+    f->compute = a->dtype == b->dtype && !a->number && !b->number && (a->ndim > 0) == (b->ndim > 0)
+                     ? (neap_dtype)a->dtype
+                     : np_promote_operands(f->in, 2);
+    if (!np_same_device(f)) return false;
+    int ndim = a->ndim;
+    int64_t shape[NEAP_MAX_DIMS];
+    memcpy(shape, a->shape, sizeof(int64_t) * (size_t)ndim);
+    if (!np_broadcast_shape(&ndim, shape, b->ndim, b->shape)) {
+        char ta[128], tb[128];
+        np_fail(f->c, NEAP_E_SHAPE,
+                "shapes do not broadcast: %s and %s; sizes must be equal or 1, counted from the last dimension",
+                np_shape_text(ta, sizeof ta, a->ndim, a->shape), np_shape_text(tb, sizeof tb, b->ndim, b->shape));
+        return false;
+    }
+    np_meta_set(f, 0, f->compute, ndim, shape);
+    return true;
+}
+
+bool np_infer_binary(np_frame *f) { return binary_shape(f); }
+
+bool np_infer_binary_float(np_frame *f)
+{
+    if (!binary_shape(f)) return false;
+    if (!np_is_float(f->compute)) f->compute = default_float(f->c), f->meta[0].dtype = f->compute;
+    return true;
+}
+
+bool np_infer_compare(np_frame *f)
+{
+    if (!binary_shape(f)) return false;
+    f->meta[0].dtype = NEAP_BOOL;
+    return true;
+}
