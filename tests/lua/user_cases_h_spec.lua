@@ -41,7 +41,6 @@ describe("user cases: scale", function()
       x.grad = nil
       y:sum():backward()
       assert.is_true(neap.equal(x.grad, { 1.0, 1.0 }))
-      y = y * 1
     end
     collectgarbage()
     collectgarbage()
@@ -49,11 +48,12 @@ describe("user cases: scale", function()
 
   it("uc-H04 a chain of 100000 nodes that no backward ever consumes", function()
     local x = neap.ones(2, { requires_grad = true })
-    local y = x
-    for _ = 1, 100000 do y = y + 1 end
-    assert.is_true(neap.memory_stats().nodes >= 100000)
-    y:release()
-    y = nil
+    do
+      local y = x
+      for _ = 1, 100000 do y = y + 1 end
+      assert.is_true(neap.memory_stats().nodes >= 100000)
+      y:release()
+    end
     collectgarbage()
     collectgarbage()
     assert.is_true(neap.memory_stats().nodes < 100)
@@ -71,17 +71,16 @@ describe("user cases: scale", function()
     local n = 200000
     collectgarbage()
     local before = resident_kb()
-    local list = {}
+    local list, sum = {}, 0
     for i = 1, n do list[i] = neap.full({}, i, { dtype = "float32" }) end
     local during = resident_kb()
-    local sum = 0
     for i = 1, n, 1000 do sum = sum + list[i]:item() end
     assert.equal(n // 1000 * (n - 998) // 2, math.tointeger(sum))
     if before then
       local each = (during - before) * 1024 / n
       assert.is_true(each < 600, ("%.0f bytes for each"):format(each))
     end
-    list = nil
+    for i = 1, n do list[i] = nil end
     collectgarbage()
     collectgarbage()
     assert.is_true(neap.memory_stats().storages < 1000)
