@@ -28,7 +28,7 @@ static int default_threads(neap_ctx *c)
         char *end;
         long n = strtol(text, &end, 10);
         if (*end == 0 && n >= 1) return clamp_threads(n);
-        np_log(c, 2, "NEAP_THREADS=%s is not a positive number; using the number of cores", text);
+        np_logf(c, 2, "NEAP_THREADS=%s is not a positive number; using the number of cores", text);
     }
     return clamp_threads(sysconf(_SC_NPROCESSORS_ONLN));
 }

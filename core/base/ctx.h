@@ -82,6 +82,6 @@ extern const int np_n_ops_total;
 bool np_ctx_at_close(neap_ctx *c, void (*fn)(neap_ctx *c, void *arg), void *arg);
 
 /* One line to the host's log callback, if any. level: 0 debug, 1 info, 2 warning. */
-void np_log(neap_ctx *c, int level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void np_logf(neap_ctx *c, int level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-void np_log(neap_ctx *c, int level, const char *fmt, ...)
+void np_logf(neap_ctx *c, int level, const char *fmt, ...)
 {
     if (!c->opts.log) return;
     char text[600];

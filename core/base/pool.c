@@ -76,7 +76,7 @@ static void start_workers(np_pool *p)
         p->n_workers++;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (p->n_workers < p->asked)
-        np_log(p->c, 2, "only %d of %d threads could be started", p->n_workers + 1, p->asked + 1);
+        np_logf(p->c, 2, "only %d of %d threads could be started", p->n_workers + 1, p->asked + 1);
 }
 
 static np_pool *pool_new(neap_ctx *c, int n_workers)
@@ -117,7 +117,7 @@ static bool get_pool(neap_ctx *c, bool *usable)
     np_pool *p = c->pool;
     *usable = false;
     if (p && p->pid != getpid()) {
-        if (!p->told) np_log(c, 1, "after fork the child process works with one thread");
+        if (!p->told) np_logf(c, 1, "after fork the child process works with one thread");
         p->told = true;
         return true;
     }

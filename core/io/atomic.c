@@ -139,7 +139,7 @@ static void flush_directory(np_atomic *a)
     int fd = open(dir > 0 ? a->target : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP)) {
         char why[96];
-        np_log(a->c, 2, "the directory of a saved file could not be flushed: %s",
+        np_logf(a->c, 2, "the directory of a saved file could not be flushed: %s",
                np_errno_text(why, sizeof why, errno));
     }
     if (fd >= 0) close(fd);

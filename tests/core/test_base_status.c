@@ -123,12 +123,12 @@ static void the_log_goes_to_the_host_only(void **state)
     neap_ctx *c = neap_ctx_new(&o);
     assert_non_null(c);
     int before = l.n;
-    np_log(c, 1, "%d lines", 2);
+    np_logf(c, 1, "%d lines", 2);
     assert_int_equal(before + 1, l.n);
     assert_int_equal(1, l.level);
     assert_string_equal("2 lines", l.last);
     neap_ctx_free(c);
-    np_log(*state, 2, "nobody hears this");
+    np_logf(*state, 2, "nobody hears this");
 }
 
 static void a_cpu_level_can_be_lowered_but_not_raised(void **state)
