@@ -119,9 +119,17 @@ static const char *bind(neap_ctx *c, np_blas *b)
     snprintf(b->name, sizeof b->name, "%.*s %.24s", words < 60 ? words : 60, text, corename ? corename() : "");
     const char *want = np_cpu_openblas_core();
     if (corename && want && strcmp(corename(), "Prescott") == 0)
-        np_log(c, 2, "OpenBLAS runs its Prescott kernels, which are several times slower than this CPU allows; set "
+        np_logf(c, 2, "OpenBLAS runs its Prescott kernels, which are several times slower than this CPU allows; set "
                      "OPENBLAS_CORETYPE=%s before the process starts", want);
     return NULL;
+}
+
+static void close_blas(neap_ctx *c, void *arg)
+{
+    np_blas *b = arg;
+    if (b->handle) dlclose(b->handle);
+    np_obj_free(c, b, sizeof *b);
+    c->blas = NULL;
 }
 
 const np_blas *np_blas_open(neap_ctx *c)
@@ -129,6 +137,10 @@ const np_blas *np_blas_open(neap_ctx *c)
     if (c->blas) return c->blas;
     np_blas *b = np_obj_new(c, sizeof *b);
     if (!b) return NULL;
+    if (!np_ctx_at_close(c, close_blas, b)) {
+        np_obj_free(c, b, sizeof *b);
+        return NULL;
+    }
     c->blas = b;
     snprintf(b->name, sizeof b->name, "own kernel");
     const char *path = getenv("NEAP_BLAS");
@@ -136,8 +148,8 @@ const np_blas *np_blas_open(neap_ctx *c)
     if (path && strcmp(path, "none") == 0) return b;
     b->handle = load(path);
     const char *why = b->handle ? bind(c, b) : path ? dlerror() : "libopenblas.so.0 was not found";
-    if (why) np_log(c, path ? 2 : 1, "products run on Neap's own kernel: %s: %s", path ? path : "OpenBLAS", why);
-    else np_log(c, 0, "products run on %s", b->name);
+    if (why) np_logf(c, path ? 2 : 1, "products run on Neap's own kernel: %s: %s", path ? path : "OpenBLAS", why);
+    else np_logf(c, 0, "products run on %s", b->name);
     return b;
 }
 
@@ -145,12 +157,4 @@ const char *np_blas_describe(neap_ctx *c)
 {
     const np_blas *b = np_blas_open(c);
     return b ? b->name : "";
-}
-
-void np_blas_close(neap_ctx *c)
-{
-    if (!c->blas) return;
-    if (c->blas->handle) dlclose(c->blas->handle);
-    np_obj_free(c, c->blas, sizeof *c->blas);
-    c->blas = NULL;
 }
