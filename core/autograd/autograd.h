@@ -88,6 +88,7 @@ struct neap_node {
     np_edge *next;              /* n_in */
     np_slot *slots;             /* n_slots, in the order of op->save for ops */
     np_node_meta *meta;         /* n_out */
+    np_node_meta *in_meta;      /* ops on a list: shapes of all inputs (n_in), else NULL */
     np_attr *attr;              /* deep copies, NULL if none */
     np_rng_range rng;
     neap_tensor *leaf;          /* accumulator: strong */

@@ -377,8 +377,8 @@ neap_tensor *np_num(np_back *b, double v)
 bool np_input_shape(np_back *b, int input, int *ndim, int64_t *shape, neap_dtype *dtype)
 {
     const np_edge *e = &b->node->next[input];
-    if (!e->node) return false;
-    const np_node_meta *m = &e->node->meta[e->out_nr];
+    if (!e->node && !b->node->in_meta) return false;
+    const np_node_meta *m = e->node ? &e->node->meta[e->out_nr] : &b->node->in_meta[input];
     *ndim = m->ndim;
     *dtype = (neap_dtype)m->dtype;
     for (int d = 0; d < m->ndim; d++) shape[d] = m->shape[d];

@@ -18,6 +18,7 @@ struct neap_node *np_node_new(neap_ctx *c, int n_in, int n_out, int n_slots, con
 {
     int n_attr = 0;
     size_t dims = 0;
+    bool list_op = false;
     if (f) {
         const np_op_facts *facts = np_facts(c, f->op);
         if (!facts) return NULL;
@@ -27,11 +28,14 @@ struct neap_node *np_node_new(neap_ctx *c, int n_in, int n_out, int n_slots, con
             if (t == NP_ARG_DIMS || t == NP_ARG_SHAPE) dims += (size_t)f->attr[facts->schema.arg[k].slot].n;
         }
         for (int j = 0; j < n_out; j++) dims += f->meta[j].ndim;
+        list_op = facts->schema.list;
+        for (int i = 0; list_op && i < n_in; i++) dims += f->in[i]->ndim;
     } else {
         dims = (size_t)n_out * NEAP_MAX_DIMS;
     }
     size_t head = align8(sizeof(struct neap_node)), edges = sizeof(np_edge) * (size_t)n_in,
-           slots = sizeof(np_slot) * (size_t)n_slots, metas = sizeof(np_node_meta) * (size_t)n_out,
+           slots = sizeof(np_slot) * (size_t)n_slots,
+           metas = sizeof(np_node_meta) * (size_t)(n_out + (list_op ? n_in : 0)),
            attrs = sizeof(np_attr) * (size_t)n_attr;
     size_t size = head + edges + slots + metas + attrs + sizeof(int64_t) * dims;
     struct neap_node *n = np_obj_new(c, size);
@@ -42,6 +46,7 @@ struct neap_node *np_node_new(neap_ctx *c, int n_in, int n_out, int n_slots, con
     n->next = (np_edge *)p, p += edges;
     n->slots = (np_slot *)p, p += slots;
     n->meta = (np_node_meta *)p, p += metas;
+    n->in_meta = list_op ? n->meta + n_out : NULL;
     n->attr = (np_attr *)p, p += attrs;
     int64_t *list = (int64_t *)p;
     c->n_nodes++;
@@ -54,6 +59,11 @@ struct neap_node *np_node_new(neap_ctx *c, int n_in, int n_out, int n_slots, con
     for (int j = 0; j < n_out; j++) {
         n->meta[j] = (np_node_meta){f->meta[j].dtype, f->meta[j].ndim, (uint8_t)f->dev->index, list};
         for (int d = 0; d < f->meta[j].ndim; d++) *list++ = f->meta[j].shape[d];
+    }
+    for (int i = 0; list_op && i < n_in; i++) {
+        const neap_tensor *t = f->in[i];
+        n->in_meta[i] = (np_node_meta){t->dtype, t->ndim, (uint8_t)t->st->dev->index, list};
+        for (int d = 0; d < t->ndim; d++) *list++ = t->shape[d];
     }
     const np_schema *s = &np_facts(c, f->op)->schema;
     for (int k = 0; k < s->n_args; k++) {

@@ -206,7 +206,7 @@ neap_tensor *np_hold(np_back *b, neap_tensor *t);
 neap_tensor *np_num(np_back *b, double v);      /* a number operand, owned by the frame */
 /* g summed down to the shape of input i (the transpose of broadcasting), cast to its dtype. */
 neap_tensor *np_unbroadcast(np_back *b, neap_tensor *g, int input);
-/* Shape of input i of the node (from the graph; valid for inputs that need a gradient). */
+/* Shape of input i of the node (from the graph; valid for inputs that need a gradient, in list ops for all). */
 bool np_input_shape(np_back *b, int input, int *ndim, int64_t *shape, neap_dtype *dtype);
 
 /* ---- infer helpers (infer.c) */
