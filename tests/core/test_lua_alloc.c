@@ -1,0 +1,143 @@
+/* test_lua_alloc.c - every allocation fails in turn while a script builds an MLP and steps it: the core's and Lua's.
+ * Each failure must be an ordinary Lua error; afterwards nothing is left alive, and the same state works. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <lauxlib.h>
+#include <lua.h>
+#include <lualib.h>
+
+#include "base/ctx.h"
+#include "neap_lua.h"
+
+enum { FIRST = 2000 }; /* allocations that are made to fail, one a run */
+
+static const char prelude[] = "neap = require 'neap'; nn, optim = neap.nn, neap.optim\n"
+                              "local _ = nn.Linear, nn.Sequential, nn.ReLU, nn.LayerNorm, nn.Dropout, optim.AdamW\n"
+                              "probe = function() return neap.ones(2, 3):sum():item() end\n";
+static const char script[] =
+    "return function()\n"
+    "  local net = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.LayerNorm(5), nn.Dropout(0.1), nn.Linear(5, 3))\n"
+    "  local opt = optim.AdamW(net:parameters(), {lr = 0.01})\n"
+    "  local x, y = neap.randn(4, 6), neap.tensor{1, 2, 3, 1}\n"
+    "  for _ = 1, 2 do\n"
+    "    local _ <close> = neap.scope()\n"
+    "    opt:zero_grad()\n"
+    "    nn.cross_entropy(net(x), y):backward()\n"
+    "    opt:step()\n"
+    "  end\n"
+    "end\n";
+
+typedef struct counter {
+    uint64_t n, fail_at; /* fails twice in a row: the second is Lua's retry after an emergency collection */
+} counter;
+
+static void *counting_alloc(void *user, void *p, size_t old, size_t size)
+{
+    counter *k = user;
+    if (size == 0) {
+        free(p);
+        return NULL;
+    }
+    bool grows = !p || size > old;
+    if (grows && k->fail_at) {
+        k->n++;
+        if (k->n == k->fail_at || k->n == k->fail_at + 1) return NULL;
+    }
+    return realloc(p, size);
+}
+
+static void run_or_fail(lua_State *L, const char *code)
+{
+    if (luaL_dostring(L, code)) fail_msg("%s", lua_tostring(L, -1));
+}
+
+typedef struct level {
+    int64_t live, storages, nodes, slots;
+} level;
+
+static level now(lua_State *L)
+{
+    lua_gc(L, LUA_GCCOLLECT);
+    lua_gc(L, LUA_GCCOLLECT);
+    neap_memory m = {.size = sizeof m};
+    assert_int_equal(neap_memory_stats(neap_lua_context(L), 0, &m), 0);
+    return (level){m.live, m.storages, m.nodes, m.slots};
+}
+
+static void sweep(bool core)
+{
+    counter k = {0};
+    lua_State *L = lua_newstate(counting_alloc, &k);
+    assert_non_null(L);
+    luaL_openlibs(L);
+    assert_int_equal(neap_lua_open(L, NULL, 0), 0);
+    run_or_fail(L, prelude);
+    run_or_fail(L, script); /* the function stays on the stack */
+    int fn = lua_gettop(L);
+    neap_ctx *c = neap_lua_context(L);
+    lua_pushvalue(L, fn);
+    if (lua_pcall(L, 0, 0, 0)) fail_msg("%s", lua_tostring(L, -1));
+    level base = now(L);
+    int errors = 0, done = 0;
+    for (uint64_t n = 1; n <= FIRST && !done; n++) {
+        lua_pushvalue(L, fn);
+        if (core) {
+            c->alloc_count = 0;
+            c->alloc_fail_at = n;
+        } else {
+            k.n = 0;
+            k.fail_at = n;
+        }
+        int status = lua_pcall(L, 0, 0, 0);
+        done = core ? c->alloc_count < n : k.n < n;
+        c->alloc_fail_at = k.fail_at = 0;
+        if (status) {
+            errors++;
+            assert_true(lua_type(L, -1) == LUA_TSTRING);
+            lua_pop(L, 1);
+        }
+        assert_int_equal(c->err.code, NEAP_OK);
+        assert_int_equal(c->ambient.n, 0);
+        level after = now(L);
+        if (after.live != base.live || after.nodes != base.nodes || after.slots != base.slots ||
+            after.storages != base.storages)
+            fail_msg("allocation %d: live %lld -> %lld, nodes %lld -> %lld", (int)n, (long long)base.live,
+                     (long long)after.live, (long long)base.nodes, (long long)after.nodes);
+        lua_getglobal(L, "probe");
+        assert_int_equal(lua_pcall(L, 0, 1, 0), LUA_OK);
+        assert_float_equal(lua_tonumber(L, -1), 6, 0);
+        lua_settop(L, fn);
+    }
+    printf("%d errors out of %s allocations\n", errors, core ? "the core's" : "Lua's");
+    assert_true(errors > 100);
+    lua_close(L);
+}
+
+static void each_core_allocation_fails_in_turn(void **state)
+{
+    (void)state;
+    sweep(true);
+}
+
+static void each_lua_allocation_fails_in_turn(void **state)
+{
+    (void)state;
+    sweep(false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_core_allocation_fails_in_turn),
+        cmocka_unit_test(each_lua_allocation_fails_in_turn),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
