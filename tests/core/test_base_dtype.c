@@ -78,6 +78,8 @@ static void rounding_cases_of_the_catalogue(void **state) /* uc-A22 */
     assert_true(isinf(np_half_to_float(np_float_to_half(65520.0f))));
     assert_true(np_half_to_float(np_float_to_half(2.98e-8f)) == 0.0f);
     assert_true(np_half_to_float(np_float_to_half(5.9604645e-8f)) == 5.9604645e-8f);
+    assert_int_equal(0, np_float_to_half(0x1p-25f)); /* a tie between 0 and the smallest */
+    assert_int_equal(1, np_float_to_half(0x1.000002p-25f));
     for (uint32_t payload = 1; payload < 0x800000u; payload += 4097) { /* NaN never turns into inf */
         assert_true(isnan(np_half_to_float(np_float_to_half(from_bits(0x7f800000u | payload)))));
         assert_true(isnan(np_bf16_to_float(np_float_to_bf16(from_bits(0xff800000u | payload)))));
@@ -189,6 +191,9 @@ static void floats_truncate_and_saturate(void **state)
         { 300.0, 300, 300, 127, 255, 1 },
         { -1e30, INT64_MIN, INT32_MIN, -128, 0, 1 },
         { 1e30, INT64_MAX, INT32_MAX, 127, 255, 1 },
+        { 0x1p63, INT64_MAX, INT32_MAX, 127, 255, 1 },
+        { 0x1p31, INT64_C(1) << 31, INT32_MAX, 127, 255, 1 },
+        { 256.0, 256, 256, 127, 255, 1 },
         { INFINITY, INT64_MAX, INT32_MAX, 127, 255, 1 },
         { NAN, 0, 0, 0, 0, 1 },
         { -0.0, 0, 0, 0, 0, 0 },
