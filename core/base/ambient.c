@@ -1,8 +1,8 @@
 /* ambient.c - the list of everything in force, and which entry of a kind counts now.
  *
  * Entries stand in the order of their ids, which only grow. `eff` is a cache over the list, made again at the
- * first question after a push, a pop, a change of the running owner or a touch; pointers into the list are good
- * only until then. No kind means anything here. */
+ * first question after a push, a pop, a change of the running owner or a touch; pointers into the list are
+ * good only until then. No kind means anything here. */
 #include "ctx.h"
 
 #include <stdio.h>
@@ -21,8 +21,12 @@ uint64_t np_ambient_push(neap_ctx *c, np_ambient_kind kind, int64_t value, void 
     if (!v) return 0;
     a->v = v;
     np_ambient_entry *e = &v[a->n++];
-    *e = (np_ambient_entry){ .id = ++a->next_id, .owner = a->running, .kind = kind, .value = value,
-                             .payload = payload, .where = where };
+    *e = (np_ambient_entry){.id = ++a->next_id,
+                            .owner = a->running,
+                            .kind = kind,
+                            .value = value,
+                            .payload = payload,
+                            .where = where};
     if (note) snprintf(e->note, sizeof e->note, "%s", note);
     a->dirty = true;
     return e->id;
@@ -62,7 +66,7 @@ bool np_ambient_pop(neap_ctx *c, uint64_t id)
 /* One walk from the newest: the running owner's newest of each kind, else the newest of anyone awake. */
 static void refresh(np_ambient *a)
 {
-    bool own[NP_N_AMBIENT] = { false };
+    bool own[NP_N_AMBIENT] = {false};
     memset(a->eff, 0, sizeof a->eff);
     for (size_t i = a->n; i-- > 0;) {
         np_ambient_entry *e = &a->v[i];
@@ -102,10 +106,13 @@ void np_ambient_run(neap_ctx *c, const void *owner)
     c->ambient.dirty = true; /* also when it is the same owner: others may have slept or woken meanwhile */
 }
 
-void np_ambient_touch(neap_ctx *c) { c->ambient.dirty = true; }
+void np_ambient_touch(neap_ctx *c)
+{
+    c->ambient.dirty = true;
+}
 
 void np_ambient_close(neap_ctx *c)
 {
     np_array_free(c, c->ambient.v);
-    c->ambient = (np_ambient){ 0 };
+    c->ambient = (np_ambient){0};
 }

@@ -13,7 +13,7 @@ typedef struct cpuid_regs {
 
 static cpuid_regs cpuid(unsigned leaf)
 {
-    cpuid_regs r = { 0, 0, 0, 0 };
+    cpuid_regs r = {0, 0, 0, 0};
     (void)__get_cpuid_count(leaf, 0, &r.a, &r.b, &r.c, &r.d);
     return r;
 }
@@ -58,15 +58,21 @@ const char *np_cpu_openblas_core(void)
 
 #else
 
-int np_cpu_best_level(void) { return 0; }
+int np_cpu_best_level(void)
+{
+    return 0;
+}
 
-const char *np_cpu_openblas_core(void) { return NULL; }
+const char *np_cpu_openblas_core(void)
+{
+    return NULL;
+}
 
 #endif
 
 const char *np_cpu_level_name(int level)
 {
-    static const char *const names[NP_N_ISA] = { "baseline", "avx2", "avx512" };
+    static const char *const names[NP_N_ISA] = {"baseline", "avx2", "avx512"};
     return level >= 0 && level < NP_N_ISA ? names[level] : "unknown";
 }
 
@@ -81,6 +87,7 @@ int np_cpu_choose_level(neap_ctx *c)
         np_logf(c, 2, "NEAP_ISA=%s: this CPU cannot run it; using %s", want, np_cpu_level_name(best));
         return best;
     }
-    np_logf(c, 2, "NEAP_ISA=%s is not known (baseline, avx2, avx512); using %s", want, np_cpu_level_name(best));
+    np_logf(c, 2, "NEAP_ISA=%s is not known (baseline, avx2, avx512); using %s", want,
+            np_cpu_level_name(best));
     return best;
 }

@@ -1,14 +1,15 @@
 /* ctx.c - making and freeing a context, its threads, and the cancel flag.
  *
- * The environment is read here and in cpu.c, once, when a context is made; nothing outside the context changes.
- * Whatever a higher layer opens lazily it registers with np_ctx_at_close, so that this file knows none of it. */
+ * The environment is read here and in cpu.c, once, when a context is made; nothing outside the context
+ * changes. Whatever a higher layer opens lazily it registers with np_ctx_at_close, so that this file knows
+ * none of it. */
 #include "ctx.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define MAX_THREADS 256
+#define MAX_THREADS  256
 #define REGION_DEPTH 160 /* DECISIONS C8 */
 
 struct np_at_close {
@@ -17,9 +18,15 @@ struct np_at_close {
     struct np_at_close *next;
 };
 
-const char *neap_version(void) { return NEAP_VERSION; }
+const char *neap_version(void)
+{
+    return NEAP_VERSION;
+}
 
-static int clamp_threads(long n) { return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : (int)n; }
+static int clamp_threads(long n)
+{
+    return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : (int)n;
+}
 
 static int default_threads(neap_ctx *c)
 {
@@ -62,7 +69,7 @@ bool np_ctx_at_close(neap_ctx *c, void (*fn)(neap_ctx *c, void *arg), void *arg)
 {
     struct np_at_close *a = np_obj_new(c, sizeof *a);
     if (!a) return false;
-    *a = (struct np_at_close){ fn, arg, c->at_close };
+    *a = (struct np_at_close){fn, arg, c->at_close};
     c->at_close = a;
     return true;
 }
@@ -93,10 +100,22 @@ void neap_ctx_free(neap_ctx *c)
     free(c);
 }
 
-void neap_set_num_threads(neap_ctx *c, int n) { c->n_threads = clamp_threads(n); } /* the pool follows at its next use */
+void neap_set_num_threads(neap_ctx *c, int n)
+{
+    c->n_threads = clamp_threads(n); /* the pool follows at its next use */
+}
 
-int neap_get_num_threads(const neap_ctx *c) { return c->n_threads; }
+int neap_get_num_threads(const neap_ctx *c)
+{
+    return c->n_threads;
+}
 
-void neap_cancel(neap_ctx *c) { atomic_store_explicit(&c->cancel, true, memory_order_relaxed); }
+void neap_cancel(neap_ctx *c)
+{
+    atomic_store_explicit(&c->cancel, true, memory_order_relaxed);
+}
 
-void neap_cancel_clear(neap_ctx *c) { atomic_store_explicit(&c->cancel, false, memory_order_relaxed); }
+void neap_cancel_clear(neap_ctx *c)
+{
+    atomic_store_explicit(&c->cancel, false, memory_order_relaxed);
+}

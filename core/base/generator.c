@@ -73,7 +73,7 @@ void np_range_log_rewind(np_range_log *log)
 void np_range_log_free(neap_ctx *c, np_range_log *log)
 {
     np_array_free(c, log->v);
-    *log = (np_range_log){ 0 };
+    *log = (np_range_log){0};
 }
 
 /* The next logged range of generator `id`, if it was for n elements. */
@@ -97,12 +97,12 @@ static void record(neap_ctx *c, np_range_log *log, uint64_t id, uint64_t n, np_r
     np_range_entry *v = np_array_grow(c, log->v, &log->cap, log->n + 1, sizeof *v);
     if (!v) return;
     log->v = v;
-    log->v[log->n++] = (np_range_entry){ .generator = id, .n = n, .range = range };
+    log->v[log->n++] = (np_range_entry){.generator = id, .n = n, .range = range};
 }
 
 static np_rng_range advance(neap_generator *g, uint64_t n)
 {
-    np_rng_range r = { g->seed, g->offset };
+    np_rng_range r = {g->seed, g->offset};
     g->offset += np_rng_counters(n);
     return r;
 }

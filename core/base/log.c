@@ -1,4 +1,5 @@
-/* log.c - lines for the host's log callback. Without a callback nothing is formatted; nothing is ever printed. */
+/* log.c - lines for the host's log callback. Without a callback nothing is formatted; nothing is ever
+ * printed. */
 #include "ctx.h"
 
 #include <stdarg.h>

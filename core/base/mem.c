@@ -1,20 +1,20 @@
 /* mem.c - the caching allocator of tensor bytes, the pool of small objects, and failure injection.
  *
- * Counting and caching are two things that meet only here: `live`, `by` and their peaks see requested bytes, the
- * cache sees blocks of size classes. Every block held from the system has exactly one list node, which waits in
- * `spare` while the block is in use, so giving back never needs memory. Not thread-safe: only the context's own
- * thread comes here. Nothing here knows what a tensor is. */
+ * Counting and caching are two things that meet only here: `live`, `by` and their peaks see requested bytes,
+ * the cache sees blocks of size classes. Every block held from the system has exactly one list node, which
+ * waits in `spare` while the block is in use, so giving back never needs memory. Not thread-safe: only the
+ * context's own thread comes here. Nothing here knows what a tensor is. */
 #include "ctx.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#define ALIGN      ((size_t)64)
-#define HUGE       ((size_t)2 << 20)
-#define BIG        ((size_t)64 << 20) /* above: multiples of HUGE, searched */
-#define MAX_BYTES  ((size_t)1 << 60)
-#define OBJ_STEP   ((size_t)32)
+#define ALIGN     ((size_t)64)
+#define HUGE      ((size_t)2 << 20)
+#define BIG       ((size_t)64 << 20) /* above: multiples of HUGE, searched */
+#define MAX_BYTES ((size_t)1 << 60)
+#define OBJ_STEP  ((size_t)32)
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
@@ -41,7 +41,8 @@ static void *host_alloc(void *user, size_t bytes)
     (void)user;
     void *p = NULL;
     if (posix_memalign(&p, bytes >= HUGE ? HUGE : ALIGN, bytes)) return NULL;
-    if (bytes >= HUGE) (void)madvise(p, bytes, MADV_HUGEPAGE); /* advice only: without it we are just slower */
+    if (bytes >= HUGE)
+        (void)madvise(p, bytes, MADV_HUGEPAGE); /* advice only: without it we are just slower */
     return p;
 }
 
@@ -119,21 +120,24 @@ static bool over_limit(const np_mem *m, size_t bytes)
 
 static void *fail_limit(np_mem *m, size_t bytes)
 {
-    return np_fail(m->c, NEAP_E_LIMIT,
-                   "%zu bytes more on %s would pass the memory limit: %lld of %lld bytes are in use; free tensors, "
-                   "checkpoint more, use smaller batches, or raise the limit",
-                   bytes, m->name, (long long)m->live, (long long)m->limit);
+    return np_fail(
+        m->c, NEAP_E_LIMIT,
+        "%zu bytes more on %s would pass the memory limit: %lld of %lld bytes are in use; free tensors, "
+        "checkpoint more, use smaller batches, or raise the limit",
+        bytes, m->name, (long long)m->live, (long long)m->limit);
 }
 
 static void *fail_reserve(np_mem *m, size_t bytes)
 {
-    return np_fail(m->c, NEAP_E_LIMIT,
-                   "a block of %zu bytes on %s would pass the cap on reserved memory: %lld of %lld bytes are held; "
-                   "free tensors, use smaller batches, or raise the cap",
-                   bytes, m->name, (long long)m->reserved, (long long)m->reserved_limit);
+    return np_fail(
+        m->c, NEAP_E_LIMIT,
+        "a block of %zu bytes on %s would pass the cap on reserved memory: %lld of %lld bytes are held; "
+        "free tensors, use smaller batches, or raise the cap",
+        bytes, m->name, (long long)m->reserved, (long long)m->reserved_limit);
 }
 
-/* Asks the host, once per request, to free something. The host's own requests from inside do not ask again. */
+/* Asks the host, once per request, to free something. The host's own requests from inside do not ask again.
+ */
 static bool press(np_mem *m, size_t bytes)
 {
     neap_ctx *c = m->c;
@@ -264,15 +268,16 @@ void np_mem_give(np_mem *m, void *p, size_t bytes, neap_category cat)
 bool np_mem_count(np_mem *m, size_t bytes, neap_category cat)
 {
     if (np_alloc_should_fail(m->c) || bytes > MAX_BYTES) return np_fail_nomem(m->c, bytes), false;
-    if (over_limit(m, bytes) && (!press(m, bytes) || over_limit(m, bytes))) return fail_limit(m, bytes), false;
+    if (over_limit(m, bytes) && (!press(m, bytes) || over_limit(m, bytes)))
+        return fail_limit(m, bytes), false;
     count(m, (int64_t)bytes, cat);
     return true;
 }
 
 bool np_mem_init(np_mem *m, neap_ctx *c, const np_raw_mem *raw)
 {
-    *m = (np_mem){ .c = c, .name = "cpu" };
-    m->raw = raw ? *raw : (np_raw_mem){ host_alloc, host_free, NULL };
+    *m = (np_mem){.c = c, .name = "cpu"};
+    m->raw = raw ? *raw : (np_raw_mem){host_alloc, host_free, NULL};
     return true;
 }
 
@@ -285,7 +290,10 @@ void np_mem_close(np_mem *m)
 
 /* ---- small objects */
 
-static size_t obj_class(size_t size) { return size ? (size - 1) / OBJ_STEP : 0; }
+static size_t obj_class(size_t size)
+{
+    return size ? (size - 1) / OBJ_STEP : 0;
+}
 
 void *np_obj_new(neap_ctx *c, size_t size)
 {
@@ -320,7 +328,8 @@ void *np_array_grow(neap_ctx *c, void *p, size_t *cap, size_t need, size_t each)
     if (p && need <= *cap) return p;
     size_t n = *cap ? *cap + *cap / 2 : 8;
     if (n < need) n = need;
-    if (np_alloc_should_fail(c) || n > MAX_BYTES / each) return np_fail_nomem(c, n > MAX_BYTES / each ? SIZE_MAX : n * each);
+    if (np_alloc_should_fail(c) || n > MAX_BYTES / each)
+        return np_fail_nomem(c, n > MAX_BYTES / each ? SIZE_MAX : n * each);
     void *q = realloc(p, n * each);
     if (!q) return np_fail_nomem(c, n * each);
     *cap = n;

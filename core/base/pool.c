@@ -1,10 +1,11 @@
 /* pool.c - worker threads of one context.
  *
  * The calling thread posts one job at a time and works on it too; chunks are handed out by an atomic counter.
- * A worker enters a job only while it is open, under the lock, and the caller leaves only when the job is closed
- * and nobody is inside: so a worker that wakes late finds it closed and sleeps on, and the caller never waits for
- * a sleeping thread. Workers touch the job, the cancel flag and what fn touches, nothing else of the context.
- * Threads belong to the process that started them: a fork's child has none and works serially. */
+ * A worker enters a job only while it is open, under the lock, and the caller leaves only when the job is
+ * closed and nobody is inside: so a worker that wakes late finds it closed and sleeps on, and the caller
+ * never waits for a sleeping thread. Workers touch the job, the cancel flag and what fn touches, nothing else
+ * of the context. Threads belong to the process that started them: a fork's child has none and works
+ * serially. */
 #include "ctx.h"
 
 #include <pthread.h>
@@ -14,20 +15,20 @@
 
 struct np_pool {
     neap_ctx *c;
-    pid_t pid;                    /* of the process whose threads these are */
-    int asked, n_workers;         /* workers wanted, and started */
-    bool busy;                    /* a job is running: written by the caller between jobs, read by chunks */
-    bool told;                    /* the child after a fork has logged */
+    pid_t pid;            /* of the process whose threads these are */
+    int asked, n_workers; /* workers wanted, and started */
+    bool busy;            /* a job is running: written by the caller between jobs, read by chunks */
+    bool told;            /* the child after a fork has logged */
     pthread_mutex_t lock;
-    pthread_cond_t work, left;    /* a job opened or quit; the last worker left */
-    bool quit, open;              /* under lock */
-    int inside;                   /* workers in the job, under lock */
-    uint64_t job;                 /* number of the job, under lock: a worker enters each once */
+    pthread_cond_t work, left; /* a job opened or quit; the last worker left */
+    bool quit, open;           /* under lock */
+    int inside;                /* workers in the job, under lock */
+    uint64_t job;              /* number of the job, under lock: a worker enters each once */
     np_chunk_fn fn;
     void *arg;
     int64_t n_chunks;
     atomic_int_fast64_t next;
-    atomic_bool stopped;          /* the cancel flag was seen: some chunks have not run */
+    atomic_bool stopped; /* the cancel flag was seen: some chunks have not run */
     pthread_t thread[];
 };
 

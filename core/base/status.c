@@ -1,8 +1,8 @@
 /* status.c - the context's error record: code names, and who writes the record.
  *
  * The first failure wins: nothing overwrites a pending record, only np_error_take, np_error_restore and
- * neap_clear_error replace it. The texts live inside the record, so reporting an error needs no memory. Nothing
- * here prints or stops. */
+ * neap_clear_error replace it. The texts live inside the record, so reporting an error needs no memory.
+ * Nothing here prints or stops. */
 #include "ctx.h"
 
 #include <stdarg.h>
@@ -69,7 +69,8 @@ void *np_fail_nomem(neap_ctx *c, size_t bytes)
 {
     return np_fail(c, NEAP_E_NOMEM,
                    "out of memory: the system has no %zu bytes left; free tensors, or use smaller batches or "
-                   "checkpointing", bytes);
+                   "checkpointing",
+                   bytes);
 }
 
 np_error np_error_take(neap_ctx *c)
@@ -84,11 +85,20 @@ void np_error_restore(neap_ctx *c, np_error e)
     if (e.code != NEAP_OK) c->err = e; /* it came first, so it wins over a later one */
 }
 
-neap_code neap_error(const neap_ctx *c) { return c->err.code; }
+neap_code neap_error(const neap_ctx *c)
+{
+    return c->err.code;
+}
 
-const char *neap_error_message(const neap_ctx *c) { return c->err.message; }
+const char *neap_error_message(const neap_ctx *c)
+{
+    return c->err.message;
+}
 
-void *neap_error_value(const neap_ctx *c) { return c->err.value; }
+void *neap_error_value(const neap_ctx *c)
+{
+    return c->err.value;
+}
 
 void neap_clear_error(neap_ctx *c)
 {

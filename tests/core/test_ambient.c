@@ -1,4 +1,5 @@
-/* test_ambient.c - what is in force, alone and against a small model: owners sleep, wake, die; ends in any order. */
+/* test_ambient.c - what is in force, alone and against a small model: owners sleep, wake, die; ends in any
+ * order. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -58,7 +59,10 @@ static void ends_come_in_any_order(void **state)
     assert_true(push(c, NP_AMB_GRAD, 0) > d); /* ids are never used again */
 }
 
-static bool sleeps(void *user, const void *owner) { return *(const void **)user == owner; }
+static bool sleeps(void *user, const void *owner)
+{
+    return *(const void **)user == owner;
+}
 
 static void own_entries_come_first_then_those_of_the_awake(void **state)
 {
@@ -208,12 +212,12 @@ static void step_push(model *m)
         assert_int_equal(grows, id == 0);
         neap_clear_error(c);
         if (grows) return;
-        m->bag[m->n++] = (thing){ m->newest = id, m->running, kind, value };
+        m->bag[m->n++] = (thing){m->newest = id, m->running, kind, value};
         return;
     }
     uint64_t id = np_ambient_push(c, (np_ambient_kind)kind, value, NULL, NULL, NULL);
     assert_true(id > m->newest);
-    m->bag[m->n++] = (thing){ m->newest = id, m->running, kind, value };
+    m->bag[m->n++] = (thing){m->newest = id, m->running, kind, value};
 }
 
 static void end_thing(model *m, int i)

@@ -1,4 +1,5 @@
-/* test_base_dtype.c - names and sizes, PyTorch's promotion, and conversions that round once to nearest even. */
+/* test_base_dtype.c - names and sizes, PyTorch's promotion, and conversions that round once to nearest even.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,10 +27,15 @@ static uint64_t next_random(uint64_t *x)
 static void names_and_sizes_agree(void **state)
 {
     (void)state;
-    static const struct { neap_dtype t; const char *name; size_t size; int kind; } all[] = {
-        { NEAP_FLOAT32, "float32", 4, 2 }, { NEAP_FLOAT64, "float64", 8, 2 }, { NEAP_FLOAT16, "float16", 2, 2 },
-        { NEAP_BFLOAT16, "bfloat16", 2, 2 }, { NEAP_INT64, "int64", 8, 1 }, { NEAP_INT32, "int32", 4, 1 },
-        { NEAP_INT8, "int8", 1, 1 }, { NEAP_UINT8, "uint8", 1, 1 }, { NEAP_BOOL, "bool", 1, 0 },
+    static const struct {
+        neap_dtype t;
+        const char *name;
+        size_t size;
+        int kind;
+    } all[] = {
+        {NEAP_FLOAT32, "float32", 4, 2},   {NEAP_FLOAT64, "float64", 8, 2}, {NEAP_FLOAT16, "float16", 2, 2},
+        {NEAP_BFLOAT16, "bfloat16", 2, 2}, {NEAP_INT64, "int64", 8, 1},     {NEAP_INT32, "int32", 4, 1},
+        {NEAP_INT8, "int8", 1, 1},         {NEAP_UINT8, "uint8", 1, 1},     {NEAP_BOOL, "bool", 1, 0},
     };
     assert_int_equal(NEAP_N_DTYPES, sizeof all / sizeof all[0]);
     for (size_t i = 0; i < NEAP_N_DTYPES; i++) {
@@ -101,7 +107,8 @@ static void every_half_comes_back(void **state)
     assert_true(np_half_to_float(0xfbff) == -65504.0f);
 }
 
-/* The value a finite half (or bfloat16) stands for, by its fields; the first infinity counts as the next power. */
+/* The value a finite half (or bfloat16) stands for, by its fields; the first infinity counts as the next
+ * power. */
 static double value_of(uint32_t bits, int mantissa, int bias)
 {
     int e = (int)(bits >> mantissa);
@@ -132,7 +139,8 @@ static void half_precision_rounds_to_nearest_even(void **state)
         uint64_t r = next_random(&x);
         float f = from_bits((uint32_t)r);
         if (i % 2) { /* around the range of half, often on ties */
-            f = from_bits((uint32_t)(96 + r % 50) << 23 | ((uint32_t)(r >> 8) & 0x7ff000u) | (i % 4 == 1 ? 0 : (uint32_t)(r >> 40) & 1));
+            f = from_bits((uint32_t)(96 + r % 50) << 23 | ((uint32_t)(r >> 8) & 0x7ff000u) |
+                          (i % 4 == 1 ? 0 : (uint32_t)(r >> 40) & 1));
         }
         if (isnan(f)) continue;
         uint32_t sign = signbit(f) ? 0x8000u : 0;
@@ -172,7 +180,8 @@ static void float64_and_large_integers_round_once(void **state)
 
     uint64_t x = 99;
     for (int i = 0; i < 100000; i++) {
-        uint64_t r = next_random(&x), u = (UINT64_C(1000) + r % 45) << 52 | (r >> 12 & (i % 2 ? UINT64_C(0xFFE0000000000) : ~0u));
+        uint64_t r = next_random(&x),
+                 u = (UINT64_C(1000) + r % 45) << 52 | (r >> 12 & (i % 2 ? UINT64_C(0xFFE0000000000) : ~0u));
         double v;
         memcpy(&v, &u, 8);
         np_store_double(NEAP_FLOAT16, &h, v);
@@ -183,20 +192,27 @@ static void float64_and_large_integers_round_once(void **state)
 static void floats_truncate_and_saturate(void **state)
 {
     (void)state;
-    static const struct { double v; int64_t i64; int32_t i32; int8_t i8; uint8_t u8; uint8_t boolean; } known[] = {
-        { 2.9, 2, 2, 2, 2, 1 },
-        { -2.9, -2, -2, -2, 0, 1 },
-        { -0.9, 0, 0, 0, 0, 1 },
-        { 127.9, 127, 127, 127, 127, 1 },
-        { 300.0, 300, 300, 127, 255, 1 },
-        { -1e30, INT64_MIN, INT32_MIN, -128, 0, 1 },
-        { 1e30, INT64_MAX, INT32_MAX, 127, 255, 1 },
-        { 0x1p63, INT64_MAX, INT32_MAX, 127, 255, 1 },
-        { 0x1p31, INT64_C(1) << 31, INT32_MAX, 127, 255, 1 },
-        { 256.0, 256, 256, 127, 255, 1 },
-        { INFINITY, INT64_MAX, INT32_MAX, 127, 255, 1 },
-        { NAN, 0, 0, 0, 0, 1 },
-        { -0.0, 0, 0, 0, 0, 0 },
+    static const struct {
+        double v;
+        int64_t i64;
+        int32_t i32;
+        int8_t i8;
+        uint8_t u8;
+        uint8_t boolean;
+    } known[] = {
+        {2.9, 2, 2, 2, 2, 1},
+        {-2.9, -2, -2, -2, 0, 1},
+        {-0.9, 0, 0, 0, 0, 1},
+        {127.9, 127, 127, 127, 127, 1},
+        {300.0, 300, 300, 127, 255, 1},
+        {-1e30, INT64_MIN, INT32_MIN, -128, 0, 1},
+        {1e30, INT64_MAX, INT32_MAX, 127, 255, 1},
+        {0x1p63, INT64_MAX, INT32_MAX, 127, 255, 1},
+        {0x1p31, INT64_C(1) << 31, INT32_MAX, 127, 255, 1},
+        {256.0, 256, 256, 127, 255, 1},
+        {INFINITY, INT64_MAX, INT32_MAX, 127, 255, 1},
+        {NAN, 0, 0, 0, 0, 1},
+        {-0.0, 0, 0, 0, 0, 0},
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         int64_t i64;
@@ -243,13 +259,14 @@ static void runs_agree_with_elements(void **state)
                        3 * (int64_t)ss, N);
             for (int i = 0; i < N; i++) {
                 const void *from = src + (size_t)i * ss;
-                if (np_is_float((neap_dtype)s)) np_store_double((neap_dtype)d, one, np_load_double((neap_dtype)s, from));
+                if (np_is_float((neap_dtype)s))
+                    np_store_double((neap_dtype)d, one, np_load_double((neap_dtype)s, from));
                 else np_store_int((neap_dtype)d, one, np_load_int((neap_dtype)s, from));
                 assert_memory_equal(one, dense + (size_t)i * ds, ds);
                 assert_memory_equal(one, strided + (size_t)(N - 1 - i) * 2 * ds, ds);
             }
         }
-    unsigned char bytes[3] = { 0, 2, 255 }, bools[3];
+    unsigned char bytes[3] = {0, 2, 255}, bools[3];
     np_convert(NEAP_BOOL, bools, 1, NEAP_BOOL, bytes, 1, 3); /* any nonzero byte is true, as 1 */
     assert_memory_equal("\0\1\1", bools, 3);
     uint32_t nan = 0x7fa00001u, copy;

@@ -20,11 +20,14 @@ static uint64_t hash_of(const void *p, size_t n)
 static void known_values(void **state)
 {
     (void)state;
-    static const struct { const char *text; uint64_t hash; } known[] = {
-        { "", UINT64_C(0xef46db3751d8e999) },
-        { "a", UINT64_C(0xd24ec4f1a98c6e5b) },
-        { "abc", UINT64_C(0x44bc2cf5ad770999) },
-        { "Nobody inspects the spammish repetition", UINT64_C(0xfbcea83c8a378bf1) },
+    static const struct {
+        const char *text;
+        uint64_t hash;
+    } known[] = {
+        {"", UINT64_C(0xef46db3751d8e999)},
+        {"a", UINT64_C(0xd24ec4f1a98c6e5b)},
+        {"abc", UINT64_C(0x44bc2cf5ad770999)},
+        {"Nobody inspects the spammish repetition", UINT64_C(0xfbcea83c8a378bf1)},
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         assert_true(hash_of(known[i].text, strlen(known[i].text)) == known[i].hash);
@@ -56,7 +59,7 @@ static void cutting_the_input_changes_nothing(void **state)
 static void one_bit_changes_the_value(void **state)
 {
     (void)state;
-    unsigned char data[70] = { 0 };
+    unsigned char data[70] = {0};
     uint64_t plain = hash_of(data, sizeof data);
     for (size_t bit = 0; bit < 8 * sizeof data; bit++) {
         data[bit / 8] ^= (unsigned char)(1u << bit % 8);

@@ -46,8 +46,8 @@ static int setup(void **state)
 {
     world *w = calloc(1, sizeof *w);
     w->c = neap_ctx_new(NULL);
-    w->f = (fake){ .next = (uintptr_t)1 << 44, .refuse_above = INT64_MAX };
-    np_raw_mem raw = { fake_alloc, fake_free, &w->f };
+    w->f = (fake){.next = (uintptr_t)1 << 44, .refuse_above = INT64_MAX};
+    np_raw_mem raw = {fake_alloc, fake_free, &w->f};
     *state = w;
     return w->c && np_mem_init(&w->m, w->c, &raw) ? 0 : -1;
 }
@@ -212,7 +212,7 @@ static void pressure_is_asked_once_and_helps(void **state)
 {
     world *w = *state;
     np_mem *m = &w->m;
-    hoard h = { .m = m, .bytes = 800 };
+    hoard h = {.m = m, .bytes = 800};
     w->c->opts.pressure = let_go, w->c->opts.user = &h;
     m->limit = 1000, m->device = 3;
     h.p = np_mem_take(m, 800, NEAP_TEMP);
@@ -276,7 +276,7 @@ static void host_blocks_are_aligned(void **state)
     world *w = *state;
     np_mem host;
     assert_true(np_mem_init(&host, w->c, NULL));
-    const size_t sizes[] = { 1, 65, 1000, 100000, 2 << 20, (3 << 20) + 1 };
+    const size_t sizes[] = {1, 65, 1000, 100000, 2 << 20, (3 << 20) + 1};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         char *p = np_mem_take(&host, sizes[i], NEAP_TEMP);
         assert_int_equal(0, (uintptr_t)p % (sizes[i] >= (2 << 20) ? 2 << 20 : 64));
@@ -292,8 +292,12 @@ static void random_traffic_agrees_with_a_plain_sum(void **state)
     world *w = *state;
     np_mem *m = &w->m;
     enum { N = 64 };
-    struct { void *p; size_t bytes; neap_category cat; } held[N] = { 0 };
-    int64_t live = 0, peak = 0, by[NP_N_CATEGORIES] = { 0 }, peak_by[NP_N_CATEGORIES] = { 0 };
+    struct {
+        void *p;
+        size_t bytes;
+        neap_category cat;
+    } held[N] = {0};
+    int64_t live = 0, peak = 0, by[NP_N_CATEGORIES] = {0}, peak_by[NP_N_CATEGORIES] = {0};
     uint64_t x = 88172645463325252u;
     for (int step = 0; step < 50000; step++) {
         x ^= x << 13, x ^= x >> 7, x ^= x << 17;
@@ -328,7 +332,7 @@ static void objects_are_zeroed_and_counted(void **state)
     world *w = *state;
     neap_ctx *c = w->c;
     size_t before = c->obj_live;
-    const size_t sizes[] = { 1, 32, 33, 2048, 2049, 100000 };
+    const size_t sizes[] = {1, 32, 33, 2048, 2049, 100000};
     for (int round = 0; round < 3; round++)
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
             unsigned char *p = np_obj_new(c, sizes[i]);

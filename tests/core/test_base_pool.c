@@ -38,7 +38,7 @@ static void one_chunk(void *arg, int64_t i)
 
 static void slow_chunk(void *arg, int64_t i)
 {
-    struct timespec ms = { 0, 1000000 };
+    struct timespec ms = {0, 1000000};
     nanosleep(&ms, NULL);
     one_chunk(arg, i);
 }
@@ -65,7 +65,7 @@ static work *new_work(neap_ctx *c)
 
 static int setup(void **state)
 {
-    neap_ctx_opts o = { .size = sizeof o, .threads = 4 };
+    neap_ctx_opts o = {.size = sizeof o, .threads = 4};
     *state = neap_ctx_new(&o);
     return *state ? 0 : -1;
 }

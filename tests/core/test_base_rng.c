@@ -24,8 +24,8 @@ static int teardown(void **state)
 /* Philox4x32-10 written from the paper, with all four counter words: an independent check of rng.h. */
 static void philox_of_the_paper(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
-    uint32_t L[2] = { counter[1], counter[3] }, R[2] = { counter[0], counter[2] };
-    const uint32_t M[2] = { 0xD2511F53u, 0xCD9E8D57u }, W[2] = { 0x9E3779B9u, 0xBB67AE85u };
+    uint32_t L[2] = {counter[1], counter[3]}, R[2] = {counter[0], counter[2]};
+    const uint32_t M[2] = {0xD2511F53u, 0xCD9E8D57u}, W[2] = {0x9E3779B9u, 0xBB67AE85u};
     for (uint32_t round = 0; round < 10; round++) {
         uint32_t hi[2], lo[2];
         for (int i = 0; i < 2; i++) {
@@ -43,11 +43,14 @@ static void philox_of_the_paper(const uint32_t counter[4], const uint32_t key[2]
 static void philox_gives_the_published_vectors(void **state)
 {
     (void)state;
-    static const struct { uint32_t counter[4], key[2], out[4]; } known[] = {
-        { { 0, 0, 0, 0 }, { 0, 0 }, { 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8 } },
-        { { ~0u, ~0u, ~0u, ~0u }, { ~0u, ~0u }, { 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd } },
-        { { 0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344 }, { 0xa4093822, 0x299f31d0 },
-          { 0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1 } },
+    static const struct {
+        uint32_t counter[4], key[2], out[4];
+    } known[] = {
+        {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+        {{~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+         {0xa4093822, 0x299f31d0},
+         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
     };
     uint32_t out[4];
     for (int i = 0; i < 3; i++) {
@@ -65,8 +68,8 @@ static void philox_agrees_with_an_independent_one(void **state)
     for (int i = 0; i < 2000; i++) {
         x ^= x << 13, x ^= x >> 7, x ^= x << 17;
         uint64_t seed = x, counter = i % 3 ? x * 0x9E3779B97F4A7C15u : (uint64_t)i;
-        uint32_t full[4] = { (uint32_t)counter, (uint32_t)(counter >> 32), 0, 0 };
-        uint32_t key[2] = { (uint32_t)seed, (uint32_t)(seed >> 32) }, a[4], b[4];
+        uint32_t full[4] = {(uint32_t)counter, (uint32_t)(counter >> 32), 0, 0};
+        uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)}, a[4], b[4];
         philox_of_the_paper(full, key, a);
         np_philox(seed, counter, b);
         assert_memory_equal(a, b, sizeof a);
@@ -79,7 +82,7 @@ static void each_element_has_a_word_of_its_own(void **state)
     enum { N = 1000 };
     static unsigned char used[1024][4];
     memset(used, 0, sizeof used);
-    np_rng_range r = { 42, 160 };
+    np_rng_range r = {42, 160};
     for (uint64_t i = 0; i < N; i++) {
         uint64_t counter = i / 64 * 16 + i % 16, word = i % 64 / 16;
         uint32_t w[4];
@@ -100,7 +103,7 @@ static void uniform_numbers_stay_below_one(void **state)
     assert_true(np_rng_uniform(0) == 0.0f);
     assert_true(np_rng_uniform(~0u) < 1.0f);
     double sum = 0;
-    for (uint64_t i = 0; i < 100000; i++) sum += np_rng_uniform(np_rng_bits((np_rng_range){ 1, 0 }, i));
+    for (uint64_t i = 0; i < 100000; i++) sum += np_rng_uniform(np_rng_bits((np_rng_range){1, 0}, i));
     assert_true(sum > 49500 && sum < 50500);
 }
 
@@ -156,7 +159,7 @@ static void a_replay_hands_out_what_was_recorded_per_generator(void **state)
 {
     neap_ctx *c = *state;
     neap_generator *a = neap_generator_new(c, 1), *b = neap_generator_new(c, 2);
-    np_range_log log = { 0 };
+    np_range_log log = {0};
     uint64_t id = push_log(c, &log);
     np_rng_range a1 = np_generator_reserve(c, a, 10), b1 = np_generator_reserve(c, b, 20);
     np_rng_range a2 = np_generator_reserve(c, a, 30);
@@ -164,7 +167,8 @@ static void a_replay_hands_out_what_was_recorded_per_generator(void **state)
     assert_int_equal(3, log.n);
     uint64_t a_offset = a->offset, b_offset = b->offset;
 
-    for (int pass = 0; pass < 2; pass++) { /* a region may be replayed again; other order between generators */
+    for (int pass = 0; pass < 2;
+         pass++) { /* a region may be replayed again; other order between generators */
         np_range_log_rewind(&log);
         id = push_log(c, &log);
         np_rng_range r = np_generator_reserve(c, b, 20);
@@ -187,7 +191,7 @@ static void a_replay_that_asks_differently_is_seen(void **state)
 {
     neap_ctx *c = *state;
     neap_generator *g = neap_generator_new(c, 1);
-    np_range_log log = { 0 };
+    np_range_log log = {0};
     uint64_t id = push_log(c, &log);
     np_generator_reserve(c, g, 10);
     np_rng_range second = np_generator_reserve(c, g, 11);
@@ -216,7 +220,7 @@ static void nested_regions_record_for_themselves_and_replay_from_outside(void **
 {
     neap_ctx *c = *state;
     neap_generator *g = neap_generator_new(c, 3);
-    np_range_log outer = { 0 }, inner = { 0 }, again = { 0 };
+    np_range_log outer = {0}, inner = {0}, again = {0};
     uint64_t o = push_log(c, &outer);
     np_rng_range first = np_generator_reserve(c, g, 5);
     uint64_t i = push_log(c, &inner);
@@ -227,7 +231,8 @@ static void nested_regions_record_for_themselves_and_replay_from_outside(void **
     assert_int_equal(1, inner.n);
     uint64_t live = g->offset;
 
-    np_range_log_rewind(&outer); /* the outer one runs again: its inner region records anew, the same ranges */
+    np_range_log_rewind(
+        &outer); /* the outer one runs again: its inner region records anew, the same ranges */
     o = push_log(c, &outer);
     np_rng_range r = np_generator_reserve(c, g, 5);
     assert_memory_equal(&first, &r, sizeof r);
@@ -255,7 +260,7 @@ static void a_log_that_cannot_grow_is_an_error(void **state)
 {
     neap_ctx *c = *state;
     neap_generator *g = neap_generator_new(c, 3);
-    np_range_log log = { 0 };
+    np_range_log log = {0};
     uint64_t id = push_log(c, &log);
     c->alloc_fail_at = 1;
     np_generator_reserve(c, g, 5);

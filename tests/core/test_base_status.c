@@ -118,8 +118,8 @@ static void keep_line(void *user, int level, const char *text)
 
 static void the_log_goes_to_the_host_only(void **state)
 {
-    lines l = { 0 };
-    neap_ctx_opts o = { .size = sizeof o, .threads = 2, .log = keep_line, .user = &l };
+    lines l = {0};
+    neap_ctx_opts o = {.size = sizeof o, .threads = 2, .log = keep_line, .user = &l};
     neap_ctx *c = neap_ctx_new(&o);
     assert_non_null(c);
     int before = l.n;
@@ -134,7 +134,7 @@ static void the_log_goes_to_the_host_only(void **state)
 static void a_cpu_level_can_be_lowered_but_not_raised(void **state)
 {
     neap_ctx *c = *state;
-    lines l = { 0 };
+    lines l = {0};
     c->opts.log = keep_line, c->opts.user = &l;
     char *old = getenv("NEAP_ISA") ? strdup(getenv("NEAP_ISA")) : NULL;
     int best = np_cpu_best_level();
@@ -168,7 +168,7 @@ static void threads_come_from_options_then_environment(void **state)
     neap_ctx *e = neap_ctx_new(NULL);
     assert_int_equal(3, neap_get_num_threads(e));
     neap_ctx_free(e);
-    neap_ctx_opts o = { .size = sizeof o, .threads = 5 };
+    neap_ctx_opts o = {.size = sizeof o, .threads = 5};
     e = neap_ctx_new(&o);
     assert_int_equal(5, neap_get_num_threads(e));
     neap_ctx_free(e);
@@ -184,7 +184,7 @@ static void threads_come_from_options_then_environment(void **state)
 static void an_older_hosts_options_are_read_up_to_their_size(void **state)
 {
     (void)state;
-    neap_ctx_opts o = { .size = offsetof(neap_ctx_opts, host_limit), .threads = 2, .host_limit = 17 };
+    neap_ctx_opts o = {.size = offsetof(neap_ctx_opts, host_limit), .threads = 2, .host_limit = 17};
     neap_ctx *c = neap_ctx_new(&o);
     assert_int_equal(2, neap_get_num_threads(c));
     assert_int_equal(0, c->opts.host_limit);
@@ -201,7 +201,7 @@ static void note_close(neap_ctx *c, void *arg)
 static void what_was_registered_closes_with_the_context_newest_first(void **state)
 {
     (void)state;
-    char text[3] = { 0 }, *at = text;
+    char text[3] = {0}, *at = text;
     neap_ctx *c = neap_ctx_new(NULL);
     c->alloc_fail_at = 1;
     assert_false(np_ctx_at_close(c, note_close, &at));
