@@ -1,0 +1,31 @@
+--- What `require "neap"` returns: the C core's functions and, loaded at first use, the library's parts.
+-- Sets no global and changes none. The C part is the module `neapcore`.
+local core = require "neapcore"
+local util = require "neap.util"
+
+local neap = {}
+for name, value in pairs(core) do neap[name] = value end
+
+-- Frames of these files are never the line an error names.
+if core.set_library_prefix then core.set_library_prefix(util.prefix) end
+
+local parts = {
+  nn = "neap.nn", optim = "neap.optim", data = "neap.data", checkpoint = "neap.checkpoint", plot = "neap.plot",
+  log = "neap.log", progress = "neap.progress", pp = "neap.pp", save_state = "neap.state", load_state = "neap.state",
+}
+
+setmetatable(neap, {
+  __index = function(self, name)
+    local part = parts[name]
+    if not part then return nil end
+    local value = require(part)
+    if part == "neap.state" then value = value[name] end
+    rawset(self, name, value)
+    return value
+  end,
+})
+
+-- The parts require "neap" in their turn, so it must be found before they load.
+package.loaded["neap"] = neap
+require("neap.tensor_ext")(neap)
+return neap

@@ -1,0 +1,37 @@
+--- Sequential: modules or functions applied one after another.
+local util = require "neap.util"
+local module = require "neap.nn.module"
+
+local Sequential = module.Module "Sequential"
+
+--- nn.Sequential(a, b, ...) or nn.Sequential{a, b, ...}. Any callables; modules among them register as 1, 2, ...
+function Sequential:init(...)
+  local first = ...
+  local list = { ... }
+  local n = select("#", ...)
+  if n == 1 and type(first) == "table" and not util.callable(first) then
+    list, n = first, #first
+  end
+  for i = 1, n do
+    local part = list[i]
+    if not util.callable(part) then
+      util.fail("E-ARG", "nn.Sequential: part %d must be a module or a function, got %s", i, util.kind(part))
+    end
+    self[i] = part
+  end
+end
+
+function Sequential:forward(x, ...)
+  if self[1] == nil then return x, ... end
+  x = self[1](x, ...)
+  local i = 2
+  local part = self[2]
+  while part do
+    x = part(x)
+    i = i + 1
+    part = self[i]
+  end
+  return x
+end
+
+return { Sequential = Sequential }

@@ -1,0 +1,35 @@
+--- Stochastic gradient descent with momentum.
+-- g = grad + weight_decay p;  b = momentum b + (1 - dampening) g (b = g at first);  p -= lr * (nesterov: g + momentum b, else b).
+local neap = require "neap"
+local util = require "neap.util"
+local Optimizer = require "neap.optim.optimizer"
+
+--- optim.SGD(params, {lr, momentum = 0, dampening = 0, weight_decay = 0, nesterov = false})
+return {
+  SGD = Optimizer.class {
+    name = "SGD", options = { "lr", "momentum", "dampening", "weight_decay", "nesterov" }, tensors = { "buffer" },
+    defaults = { lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0, nesterov = false },
+    check = function(who, group)
+      Optimizer.range(who, group, "momentum", 0, math.huge)
+      Optimizer.range(who, group, "dampening", -math.huge, math.huge)
+      Optimizer.range(who, group, "weight_decay", 0, math.huge)
+      if group.nesterov and (group.momentum == 0 or group.dampening ~= 0) then
+        util.fail("E-ARG", "%s: nesterov needs momentum above 0 and dampening 0", who)
+      end
+    end,
+    new_state = function(p, group) return { buffer = group.momentum ~= 0 and Optimizer.buffer(p) or nil } end,
+    update = function(group, lr, step, params, states)
+      local buffers = group.momentum ~= 0 and {} or nil
+      if buffers then
+        for i, state in ipairs(states) do
+          state.buffer = state.buffer or Optimizer.buffer(params[i])
+          buffers[i] = state.buffer
+        end
+      end
+      neap.sgd_step({
+        lr = lr, momentum = group.momentum, dampening = group.dampening, weight_decay = group.weight_decay,
+        nesterov = group.nesterov, first = step == 1,
+      }, params, buffers)
+    end,
+  },
+}

@@ -1,0 +1,240 @@
+--- The prompt of the `neap` program. Returns a function of the host's table: line(prompt), history(line),
+-- call(f, ...), traceback(), version.
+--
+-- What is typed runs in a session table over _G, so nothing global changes. Reading a name that was never
+-- defined is an error; `local` variables at the top of a chunk are kept as session variables. neap, nn, optim,
+-- data and checkpoint load when first named.
+local util = require "neap.util"
+local pp = require "neap.pp"
+
+local parts = { neap = "neap", nn = "neap.nn", optim = "neap.optim", data = "neap.data", checkpoint = "neap.checkpoint" }
+
+-- ---- the session's variables ------------------------------------------------------------------------------
+
+local function new_session()
+  local declared, env = {}, {}
+
+  local function suggestion(name)
+    local names = {}
+    for _, t in ipairs({ env, _G, parts }) do
+      for k in next, t do names[#names + 1] = k end
+    end
+    for _, module in ipairs({ "neap", "neap.nn", "neap.optim" }) do
+      local t = package.loaded[module]
+      if type(t) == "table" and rawget(t, name) ~= nil then return ("; did you mean %s.%s?"):format(module:gsub("^neap%.", ""), name) end
+    end
+    local near = util.nearest(name, names)
+    return near and ("; did you mean '%s'?"):format(near) or ""
+  end
+
+  setmetatable(env, {
+    __index = function(_, name)
+      local value = _G[name]
+      if value ~= nil or declared[name] or name == "_" then return value end
+      if parts[name] then
+        local part = require(parts[name])
+        rawset(env, name, part)
+        return part
+      end
+      if type(name) ~= "string" then return nil end
+      error(("the name '%s' is not defined%s"):format(name, suggestion(name)), 2)
+    end,
+    __newindex = function(_, name, value)
+      declared[name] = true
+      rawset(env, name, value)
+    end,
+  })
+  return env
+end
+
+-- ---- reading a chunk ----------------------------------------------------------------------------------------
+
+local function incomplete(message) return message:find("<eof>", -5, true) ~= nil or message:find("near <eof>", 1, true) ~= nil end
+
+-- Reads lines until they make a chunk. Returns the text; nil at the end of the input; false when given up.
+local function read_chunk(host, text, env)
+  while true do
+    if load("return " .. text, "=stdin", "t", env) then return text end
+    local f, message = load(text, "=stdin", "t", env)
+    if f or not incomplete(message) then return text end
+    local line = host.line(">> ")
+    if line == false then return false end
+    if line == nil then return text end
+    text = text .. "\n" .. line
+  end
+end
+
+-- Names that the chunk closes itself.
+local function closed_names(text)
+  local names = { _ = true }
+  for name in text:gmatch("([%a_][%w_]*)%s*<%s*close%s*>") do names[name] = true end
+  return names
+end
+
+-- Compiles a chunk so that its top-level locals become session variables when it has run.
+local function compile(text, env, promoted)
+  local f = load("return " .. text, "=stdin", "t", env)
+  if f then return f, true end
+  local message
+  f, message = load(text, "=stdin", "t", env)
+  if not f or not text:find("%f[%w_]local%f[^%w_]") then return f, false, message end
+  local skip = closed_names(text)
+  local function keep_locals()
+    local i = 1
+    while true do
+      local name, value = debug.getlocal(2, i)
+      if not name then return end
+      if name:match("^[%a_][%w_]*$") and not skip[name] then
+        env[name] = value
+        promoted[#promoted + 1] = name
+      end
+      i = i + 1
+    end
+  end
+  -- The closing call sees the locals that are alive at the end. A chunk that ends in return has none to keep.
+  local outer = setmetatable({}, {
+    __index = function(_, name)
+      if name == "__keep_locals" then return keep_locals end
+      return env[name]
+    end,
+    __newindex = env,
+  })
+  local with_keep = load(text .. "\n;__keep_locals()", "=stdin", "t", outer)
+  return with_keep or f, false
+end
+
+-- ---- help ---------------------------------------------------------------------------------------------------
+
+-- The doc comment that ends just above a line of a file.
+local function comment_above(path, line)
+  local file = io.open(path, "r")
+  if not file then return nil end
+  local lines = {}
+  for text in file:lines() do
+    lines[#lines + 1] = text
+    if #lines == line then break end
+  end
+  file:close()
+  local first = #lines
+  while first > 1 and lines[first - 1]:match("^%s*%-%-") do first = first - 1 end
+  local out = {}
+  for i = first, #lines - 1 do out[#out + 1] = (lines[i]:gsub("^%s*%-%-%-?%s?", "")) end
+  return #out > 0 and table.concat(out, "\n") or nil
+end
+
+local function function_help(name, f)
+  local info = debug.getinfo(f, "Su")
+  if info.what == "C" then return name .. ": a built-in function" end
+  local arguments = {}
+  for i = 1, info.nparams do arguments[i] = debug.getlocal(f, i) end
+  if info.isvararg then arguments[#arguments + 1] = "..." end
+  local head = ("%s(%s)"):format(name, table.concat(arguments, ", "))
+  local doc = info.source:sub(1, 1) == "@" and comment_above(info.source:sub(2), info.linedefined)
+  return head .. "\n" .. (doc or ("defined at %s:%d"):format(info.short_src, info.linedefined))
+end
+
+local function op_help(op)
+  local lines = { ("neap.%s: %s"):format(op.name, op.schema) }
+  if type(op.tags) == "table" and #op.tags > 0 then lines[#lines + 1] = "tags: " .. table.concat(op.tags, ", ") end
+  if op.doc and op.doc ~= "" then lines[#lines + 1] = op.doc end
+  return table.concat(lines, "\n")
+end
+
+-- The value of a dotted name; nil when a part is missing.
+local function look_up(env, path)
+  local value = env
+  for part in path:gmatch("[^%.:]+") do
+    local ok, inner = pcall(function() return value[part] end)
+    if not ok or inner == nil then return nil end
+    value = inner
+  end
+  return value
+end
+
+local help_text = [[
+Type an expression to see its value, a statement to run it; a line that is not complete goes on.
+  ?name   help for a function, an op or a layer: ?neap.matmul  ?nn.Linear  ?softmax
+  ;       at the end of an expression: do not show the value
+  _       the last value shown
+  .bt     the whole traceback of the last error
+  Ctrl-C  stops what runs, Ctrl-D leaves]]
+
+local function help(env, name)
+  if name == "" then return help_text end
+  local last = name:match("([%w_]+)$") or name
+  local value = look_up(env, name)
+  local neap = env.neap
+  local op = neap.ops[last]
+  if op and (value == nil or value == neap[last] or value == op) then return op_help(op) end
+  value = value ~= nil and value or look_up(neap, name)
+  if type(value) == "function" then return function_help(name, value) end
+  local class = type(value) == "table" and rawget(value, "class_name")
+  if class then return ("%s: a class of modules\n"):format(name) .. function_help(name, value.init):gsub("%(self, ", "("):gsub("%(self%)", "()") end
+  if value ~= nil then return ("%s: %s"):format(name, tostring(value)) end
+  local names = {}
+  for _, o in ipairs(neap.ops) do names[#names + 1] = o.name end
+  local near = util.nearest(last, names)
+  return ("nothing is known about '%s'%s"):format(name, near and ("; did you mean ?%s?"):format(near) or "")
+end
+
+-- ---- the loop -----------------------------------------------------------------------------------------------
+
+local function show(value)
+  if type(value) == "table" and getmetatable(value) == nil then return pp.text(value) end
+  return tostring(value)
+end
+
+local function echo(env, results, first, last)
+  if last < first then return end
+  local texts = {}
+  for i = first, last do texts[#texts + 1] = show(results[i]) end
+  print(table.concat(texts, "\t"))
+  rawset(env, "_", results[first])
+end
+
+return function(host)
+  local env, promoted, told = new_session(), {}, false
+
+  local function run(text)
+    local quiet = text:match(";%s*$") ~= nil
+    local f, is_expression, message = compile(quiet and text:gsub(";%s*$", "") or text, env, promoted)
+    if not f then
+      io.stderr:write(message, "\n")
+      return
+    end
+    local results = table.pack(host.call(f))
+    if not results[1] then
+      io.stderr:write(tostring(results[2]), "\n")
+      return
+    end
+    if #promoted > 0 and not told then
+      told = true
+      print(("-- local %s: kept as session variable%s"):format(table.concat(promoted, ", "), #promoted > 1 and "s" or ""))
+    end
+    for i = #promoted, 1, -1 do promoted[i] = nil end
+    if not quiet and (is_expression or results.n > 1) then
+      local ok, trouble = host.call(echo, env, results, 2, results.n)
+      if not ok then io.stderr:write(tostring(trouble), "\n") end
+    end
+  end
+
+  while true do
+    local line = host.line("> ")
+    if line == nil then break end
+    if line and line:match("^%s*%?") then
+      host.history(line)
+      local ok, text = host.call(help, env, line:match("^%s*%?%s*(.-)%s*$"))
+      print(ok and text or tostring(text))
+    elseif line and line:match("^%s*%.bt%s*$") then
+      print(host.traceback() or "no error yet")
+    elseif line and line:match("%S") then
+      local text = read_chunk(host, line, env)
+      if text then
+        host.history(text)
+        run(text)
+      end
+    end
+    io.stdout:flush()
+  end
+  print()
+end

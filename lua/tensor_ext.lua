@@ -1,0 +1,110 @@
+--- Functions and methods that are pure compositions of ops: they need no kernel and no gradient of their own.
+local util = require "neap.util"
+
+-- Dimension from 1, or negative from the end, as a number from 1.
+local function wrap_dim(who, x, dim)
+  dim = util.integer(who, "dim", dim == nil and 1 or dim)
+  local d = dim < 0 and x.ndim + 1 + dim or dim
+  if d < 1 or d > x.ndim then
+    util.fail("E-DIMS", "%s: dimension %d of %s does not exist (dimensions count from 1)", who, dim, tostring(x.shape))
+  end
+  return d
+end
+
+return function(neap)
+  local ext = {}
+
+  local function tensor(who, x)
+    if not neap.is_tensor(x) then util.fail("E-ARG", "%s: needs a tensor, got %s", who, util.kind(x)) end
+  end
+
+  --- Views of `size` elements along dim; the last may be shorter. Or of the given sizes, when a list. Several results.
+  function ext.split(x, size, dim)
+    tensor("neap.split", x)
+    dim = wrap_dim("neap.split", x, dim)
+    local total = x:size(dim)
+    local sizes = size
+    if type(size) ~= "table" then
+      size = util.integer("neap.split", "the size", size, 1)
+      sizes = {}
+      for first = 1, math.max(total, 1), size do sizes[#sizes + 1] = math.min(size, total - first + 1) end
+    end
+    local parts, first = {}, 1
+    for i, n in ipairs(sizes) do
+      n = util.integer("neap.split", "a size", n, 0)
+      if first + n - 1 > total then break end
+      parts[i] = x:narrow(dim, first, n)
+      first = first + n
+    end
+    if first ~= total + 1 or #parts ~= #sizes then
+      util.fail("E-SHAPE", "neap.split: sizes %s do not add up to the %d elements of dimension %d",
+        "{" .. table.concat(sizes, ", ") .. "}", total, dim)
+    end
+    return table.unpack(parts)
+  end
+
+  --- `count` views along dim, as equal as can be. Several results: local q, k, v = x:chunk(3, -1).
+  function ext.chunk(x, count, dim)
+    tensor("neap.chunk", x)
+    count = util.integer("neap.chunk", "the number of parts", count, 1)
+    dim = wrap_dim("neap.chunk", x, dim)
+    local total = x:size(dim)
+    return ext.split(x, math.max(1, (total + count - 1) // count), dim)
+  end
+
+  --- A list of the rows (or of the slices along dim), as views. Several results.
+  function ext.unbind(x, dim)
+    tensor("neap.unbind", x)
+    dim = wrap_dim("neap.unbind", x, dim)
+    local parts = {}
+    for i = 1, x:size(dim) do parts[i] = x:select(dim, i) end
+    return table.unpack(parts)
+  end
+
+  --- Variance over dims (all of them by default). Options: unbiased = true (divides by n - 1), keepdim = false.
+  function ext.var(x, dims, options)
+    tensor("neap.var", x)
+    if type(dims) == "table" and options == nil and dims[1] == nil and next(dims) ~= nil then dims, options = nil, dims end
+    options = util.options("neap.var", options, { "unbiased", "keepdim" })
+    local list = dims
+    if list == nil then
+      list = {}
+      for d = 1, x.ndim do list[d] = d end
+    elseif type(list) ~= "table" then
+      list = { list }
+    end
+    if #list == 0 then return (x - x) end
+    local n = 1
+    for _, d in ipairs(list) do n = n * x:size(wrap_dim("neap.var", x, d)) end
+    local centred = x - x:mean(list, { keepdim = true })
+    local total = (centred * centred):sum(list, { keepdim = options.keepdim or false })
+    return total / math.max(0, options.unbiased == false and n or n - 1)
+  end
+
+  --- Standard deviation: the square root of the variance, with the same arguments.
+  function ext.std(x, dims, options) return ext.var(x, dims, options):sqrt() end
+
+  --- Euclidean norm over dims (all of them by default). Options: keepdim = false.
+  function ext.norm(x, dims, options)
+    tensor("neap.norm", x)
+    local squares = x * x
+    return (dims == nil and squares:sum() or squares:sum(dims, options)):sqrt()
+  end
+
+  --- A tensor of zeros with the given ids (counting from 1, or base = 0) set to one along a new last dimension.
+  function ext.one_hot(ids, count, options)
+    tensor("neap.one_hot", ids)
+    options = util.options("neap.one_hot", options, { "base", "dtype" })
+    count = util.integer("neap.one_hot", "the number of classes", count, 1)
+    local first = options.base or 1
+    local all = neap.arange(first, first + count - 1)
+    return ids:unsqueeze(-1):eq(all):to(options.dtype or "float32")
+  end
+
+  for name, fn in pairs(ext) do
+    if neap[name] == nil then
+      neap[name] = fn
+      if neap.methods then neap.methods[name] = fn end
+    end
+  end
+end

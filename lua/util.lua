@@ -1,0 +1,130 @@
+--- What the Lua files of Neap share: errors that name the user's line, option tables, near names.
+-- Requires nothing, so every other file may require it first.
+local util = {}
+
+-- The folder of the library as Lua names it: frames whose source begins with it are ours, not the user's.
+local prefix = debug.getinfo(1, "S").source:match("^(.*)util%.lua$") or "=neap"
+util.prefix = prefix
+
+--- "file:line: " of the innermost frame outside the library, or "".
+function util.where()
+  local level = 2
+  while true do
+    local info = debug.getinfo(level, "Sl")
+    if not info then return "" end
+    if info.currentline > 0 and info.source:sub(1, #prefix) ~= prefix then
+      return ("%s:%d: "):format(info.short_src, info.currentline)
+    end
+    level = level + 1
+  end
+end
+
+--- Raises "file:line: text [CODE]" with the line of the user's call.
+-- @param code an error code such as "E-ARG"
+-- @param text a format string: what, values, rule, remedy
+function util.fail(code, text, ...)
+  if select("#", ...) > 0 then text = text:format(...) end
+  error(("%s%s [%s]"):format(util.where(), text, code), 0)
+end
+
+-- Optimal string alignment distance, given up above `limit`.
+local function distance(a, b, limit)
+  local n, m = #a, #b
+  if math.abs(n - m) > limit then return limit + 1 end
+  local before, previous, current = {}, {}, {}
+  for j = 0, m do previous[j] = j end
+  for i = 1, n do
+    current[0] = i
+    for j = 1, m do
+      local same = a:byte(i) == b:byte(j)
+      local best = math.min(previous[j] + 1, current[j - 1] + 1, previous[j - 1] + (same and 0 or 1))
+      if i > 1 and j > 1 and a:byte(i) == b:byte(j - 1) and a:byte(i - 1) == b:byte(j) then
+        best = math.min(best, before[j - 2] + 1)
+      end
+      current[j] = best
+    end
+    before, previous, current = previous, current, before
+  end
+  return previous[m]
+end
+
+--- The name in a list (or among the string keys of a table) nearest to `name`, or nil when none is near.
+function util.nearest(name, names)
+  local limit = math.max(1, #name // 3)
+  local best, best_distance
+  local function try(candidate)
+    if type(candidate) ~= "string" then return end
+    local d = distance(name:lower(), candidate:lower(), limit)
+    if d <= limit and (not best or d < best_distance or (d == best_distance and candidate < best)) then
+      best, best_distance = candidate, d
+    end
+  end
+  if #names > 0 then
+    for _, candidate in ipairs(names) do try(candidate) end
+  else
+    for candidate in pairs(names) do try(candidate) end
+  end
+  return best
+end
+
+local none = setmetatable({}, { __newindex = function() error("an option table is never changed", 2) end })
+
+--- Checks an option table: a table with string keys among `known`. Returns it, or an empty one for nil.
+-- @param who the function's name for messages
+-- @param known a list of the option names
+function util.options(who, options, known)
+  if options == nil then return none end
+  if type(options) ~= "table" then
+    util.fail("E-ARG", "%s: options must be a table such as {%s = ...}, got %s", who, known[1] or "", util.kind(options))
+  end
+  for key in pairs(options) do
+    if type(key) ~= "string" then
+      util.fail("E-ARG", "%s: an option table has names as keys only, got the key %s; data and options never share a table",
+        who, tostring(key))
+    end
+    local found = false
+    for i = 1, #known do found = found or known[i] == key end
+    if not found then
+      local near = util.nearest(key, known)
+      util.fail("E-UNKNOWN-OPTION", "%s: unknown option '%s'; %s", who, key,
+        near and ("did you mean '%s'?"):format(near) or "options are: " .. table.concat(known, ", "))
+    end
+  end
+  return options
+end
+
+--- The type of a value in words a person uses: "a tensor", "nil", "a table".
+function util.kind(v)
+  local t = type(v)
+  if t == "nil" then return "nil" end
+  local mt = debug.getmetatable(v)
+  if t == "userdata" and mt and mt.__name == "neap.Tensor" then return "a tensor" end
+  if t == "table" and mt and mt.neap_module then return "a module" end
+  if t == "number" or t == "string" and #v < 40 then return ("the %s %s"):format(t, t == "string" and ("%q"):format(v) or v) end
+  return "a " .. t
+end
+
+--- Can it be called?
+function util.callable(v)
+  if type(v) == "function" then return true end
+  local mt = debug.getmetatable(v)
+  return mt ~= nil and mt.__call ~= nil and type(v) ~= "string"
+end
+
+--- A whole number from an integer or an integral float; otherwise an error that names the argument.
+function util.integer(who, what, v, least)
+  local n = math.type(v) and math.tointeger(v)
+  if not n or least and n < least then
+    util.fail("E-ARG", "%s: %s must be a whole number%s, got %s", who, what,
+      least and (" of at least %d"):format(least) or "", util.kind(v))
+  end
+  return n
+end
+
+--- A number; otherwise an error that names the argument.
+function util.number(who, what, v)
+  if type(v) ~= "number" then util.fail("E-ARG", "%s: %s must be a number, got %s", who, what, util.kind(v)) end
+  return v
+end
+
+return util

@@ -1,0 +1,237 @@
+--- The `neap` program in subprocesses: options, arguments, exit codes, errors, the prompt.
+local neap_program = os.getenv "NEAP_BIN" or os.getenv "NEAP_PROGRAM" or "build/neap"
+
+local function quoted(s) return "'" .. s:gsub("'", "'\\''") .. "'" end
+
+-- Runs a shell command; stdout, stderr and the exit code.
+local function shell(command, input)
+  local err_path, in_path = os.tmpname(), os.tmpname()
+  local file = assert(io.open(in_path, "wb"))
+  file:write(input or "")
+  file:close()
+  local pipe = assert(io.popen(("{ %s ; } <%s 2>%s ; echo \"<$?>\""):format(command, in_path, err_path)))
+  local out = pipe:read "a"
+  pipe:close()
+  local err_file = assert(io.open(err_path, "rb"))
+  local err = err_file:read "a"
+  err_file:close()
+  os.remove(err_path)
+  os.remove(in_path)
+  local text, code = out:match "^(.*)<(%d+)>\n$"
+  return text, err, tonumber(code)
+end
+
+local function neap(arguments, input) return shell(quoted(neap_program) .. " " .. arguments, input) end
+
+local function with_file(name, text, f)
+  local folder = os.tmpname()
+  os.remove(folder)
+  assert(os.execute("mkdir " .. quoted(folder)))
+  local file = assert(io.open(folder .. "/" .. name, "wb"))
+  file:write(text)
+  file:close()
+  local ok, err = pcall(f, folder .. "/" .. name, folder)
+  os.execute("rm -r " .. quoted(folder))
+  if not ok then error(err, 0) end
+end
+
+describe("options", function()
+  it("-e runs code", function()
+    assert.same({ "3\n", "", 0 }, { neap [[-e 'print(1 + 2)']] })
+    assert.equal("ab\n", (neap [[-e 'io.write("a")' -e 'print("b")']]))
+    assert.equal("x\n", (neap [[-e'print "x"']]))
+  end)
+
+  it("-v shows the version", function()
+    local out, _, code = neap "-v"
+    assert.is_truthy(out:find "^Neap %d+%.%d+%.%d+ %(Lua 5%.4")
+    assert.equal(0, code)
+  end)
+
+  it("-l loads a library into a global", function()
+    assert.equal("table\n", (neap [[-l neap -e 'print(type(neap))']]))
+    assert.equal("table\tnil\n", (neap [[-l n=neap -e 'print(type(n), neap)']]))
+  end)
+
+  it("-E ignores LUA_INIT and LUA_PATH; without it they count", function()
+    local command = "LUA_INIT='print(1)' " .. quoted(neap_program)
+    assert.equal("1\n2\n", (shell(command .. " -e 'print(2)'")))
+    assert.equal("2\n", (shell(command .. " -E -e 'print(2)'")))
+  end)
+
+  it("an unknown option is refused with the usage", function()
+    for _, bad in ipairs { "-x", "-vx", "--help", "-e" } do
+      local out, err, code = neap(bad)
+      assert.equal("", out)
+      assert.equal(1, code)
+      assert.is_truthy(err:find("usage: neap", 1, true), bad)
+    end
+  end)
+end)
+
+describe("scripts", function()
+  it("run from a file with arguments", function()
+    with_file("a.lua", "print(#arg, arg[1], arg[2], ...) print(arg[0]:match('[^/]+$'))", function(path)
+      assert.same({ "2\tx\ty z\tx\ty z\na.lua\n", "", 0 }, { neap(quoted(path) .. " x 'y z'") })
+    end)
+  end)
+
+  it("run from stdin, with and without -", function()
+    assert.equal("5\n", (neap("", "print(5)")))
+    assert.equal("1\ta\n", (neap("- a", "print(#arg, ...)")))
+  end)
+
+  it("-- ends the options", function()
+    with_file("-e", "print 'named -e'", function(_, folder)
+      assert.equal("named -e\n", (shell("cd " .. quoted(folder) .. " && \"$OLDPWD\"/" .. quoted(neap_program) .. " -- -e")))
+    end)
+  end)
+
+  it("have no name of Neap's set", function()
+    assert.equal("nil\tnil\tnil\tnil\tnil\n", (neap [[-e 'print(neap, nn, optim, data, checkpoint)']]))
+  end)
+
+  it("exit with what os.exit says, and 1 after an error", function()
+    assert.equal(3, select(3, neap [[-e 'os.exit(3)']]))
+    assert.equal(0, select(3, neap [[-e 'os.exit(true)']]))
+    local out, err, code = neap [[-e 'local t = nil; print(t.x)']]
+    assert.equal("", out)
+    assert.equal(1, code)
+    assert.is_truthy(err:find "^neap: %(command line%):1: attempt to index a nil value")
+    assert.equal(1, select(3, neap "/nowhere/at/all.lua"))
+    assert.equal(1, select(3, neap [[-e 'x = = 1']]))
+  end)
+
+  it("errors show the frames of the user alone", function()
+    with_file("bad.lua", [[
+local neap = require "neap"
+local function inner() return neap.nn.Linear(2, 2)(neap.ones(1, 3)) end
+local function outer() local y = inner() return y end
+outer()
+]], function(path)
+      local _, err, code = neap(quoted(path))
+      assert.equal(1, code)
+      assert.is_truthy(err:find("bad.lua:2: ", 1, true), err)
+      assert.is_truthy(err:find("[E-SHAPE]", 1, true), err)
+      assert.is_truthy(err:find("bad.lua:3: ", 1, true), err)
+      assert.is_truthy(err:find("bad.lua:4: in main chunk", 1, true), err)
+      assert.is_nil(err:find("linear.lua", 1, true), err)
+      assert.is_nil(err:find("[C]", 1, true), err)
+    end)
+  end)
+
+  it("error objects with __tostring are shown, others named by type", function()
+    local _, err = neap [[-e 'error(setmetatable({}, {__tostring = function() return "my error" end}))']]
+    assert.equal("neap: my error\n", err)
+    _, err = neap [[-e 'error({})']]
+    assert.is_truthy(err:find("error object is a table value", 1, true))
+  end)
+
+  it("warnings are shown", function()
+    local _, err = neap [[-e 'warn("look ", "here")']]
+    assert.equal("warning: look here\n", err)
+  end)
+
+  it("a neap.lua of the user's is named, and does not shadow the module", function()
+    with_file("neap.lua", "error 'not this one'", function(_, folder)
+      local out, err, code = shell("cd " .. quoted(folder) .. " && \"$OLDPWD\"/" .. quoted(neap_program)
+        .. [[ -e 'print(require("neap").ones(1):item())']])
+      assert.same({ "1.0\n", 0 }, { out, code })
+      assert.is_truthy(err:find("./neap.lua", 1, true), err)
+    end)
+  end)
+
+  it("coroutines behave as Lua's", function()
+    local out, err = neap [[-e '
+      local co = coroutine.wrap(function(a) local b = coroutine.yield(a + 1) error("x" .. b) end)
+      print(co(1)) print(pcall(co, 2))
+      print(coroutine.resume(coroutine.create(function(...) return select("#", ...), ... end), 1, nil))
+      print(coroutine.resume(coroutine.running()))
+      print(pcall(coroutine.resume, 1))']]
+    assert.equal("", err)
+    local lines = {}
+    for line in out:gmatch "[^\n]+" do lines[#lines + 1] = line end
+    assert.equal("2", lines[1])
+    assert.is_truthy(lines[2]:find "^false\t.*x2$")
+    assert.equal("true\t2\t1\tnil", lines[3])
+    assert.is_truthy(lines[4]:find "^false\tcannot resume non%-suspended coroutine")
+    assert.is_truthy(lines[5]:find "coroutine expected")
+  end)
+
+  it("SIGINT stops a loop, also inside a coroutine, with exit code 1", function()
+    for _, code in ipairs {
+      "while true do end",
+      "coroutine.wrap(function() while true do end end)()",
+      "while true do coroutine.resume(coroutine.create(function() while true do end end)) end",
+    } do
+      local _, err, status = shell(("%s -e %s & pid=$!; sleep 0.4; kill -INT $pid; wait $pid")
+        :format(quoted(neap_program), quoted("print(1) " .. code)))
+      assert.equal(1, status, code)
+      assert.is_truthy(err:find("interrupted!", 1, true), err)
+    end
+  end)
+end)
+
+describe("the prompt", function()
+  local function prompt(input)
+    local out, err = neap("-i", input)
+    return out, err
+  end
+
+  it("echoes expressions, unless they end in a semicolon", function()
+    local out, err = prompt "1 + 1\n'a', nil\n5;\n{1, x = 2}\n"
+    assert.equal("", err)
+    assert.is_truthy(out:find("> 2\n", 1, true))
+    assert.is_truthy(out:find("> a\tnil\n", 1, true))
+    assert.is_nil(out:find("5\n", 1, true))
+    assert.is_truthy(out:find("{1, x = 2}", 1, true))
+  end)
+
+  it("reads on until a chunk is complete", function()
+    local out = prompt "for i = 1, 2 do\n\nprint(i * 10)\nend\n"
+    assert.is_truthy(out:find("10\n20\n", 1, true))
+  end)
+
+  it("keeps locals, and says so once", function()
+    local out, err = prompt "local x = 41\nx + 1\nlocal y, z = 1, 2; local w = y + z\nw\n"
+    assert.equal("", err)
+    assert.is_truthy(out:find("42\n", 1, true))
+    assert.is_truthy(out:find("> 3\n", 1, true))
+    assert.equal(1, select(2, out:gsub("kept as session variable", "")))
+  end)
+
+  it("refuses names that were never defined, with the nearest one", function()
+    local _, err = prompt "count = 3\nconut\n"
+    assert.is_truthy(err:find("the name 'conut' is not defined; did you mean 'count'?", 1, true), err)
+    local _, quiet = prompt "value = nil\nprint(value)\n"
+    assert.equal("", quiet)
+  end)
+
+  it("has neap, nn, optim, data and checkpoint ready", function()
+    local out, err = prompt "neap.ones(2):sum():item()\n#nn.Linear(2, 3):parameters()\ntype(optim.AdamW)\n"
+    assert.equal("", err)
+    assert.is_truthy(out:find("> 2.0\n", 1, true))
+    assert.is_truthy(out:find("> 2\n", 1, true))
+    assert.is_truthy(out:find("> function\n", 1, true))
+  end)
+
+  it("goes on after an error and shows all of it with .bt", function()
+    local out, err = prompt "error 'boom'\n1 + 1\n.bt\n"
+    assert.is_truthy(err:find("boom", 1, true))
+    assert.is_truthy(out:find("> 2\n", 1, true))
+    assert.is_truthy(out:find("[C]", 1, true))
+  end)
+
+  it("?name shows help for ops, layers and functions", function()
+    local out = prompt "?softplus\n?nn.Linear\n?optim.clip_grad_norm_\n?nothing_of_the_kind\n?\n"
+    assert.is_truthy(out:find("neap.softplus: x:T -> y:T", 1, true), out)
+    assert.is_truthy(out:find("in_features, out_features", 1, true), out)
+    assert.is_truthy(out:find("clip_grad_norm_(params, max_norm)", 1, true), out)
+    assert.is_truthy(out:find("nothing is known about", 1, true), out)
+  end)
+
+  it("leaves the globals as they are", function()
+    local out = prompt "x = 1\n_G.x\nrawget(_G, 'neap')\n"
+    assert.is_truthy(out:find("> nil\n> nil\n", 1, true), out)
+  end)
+end)
