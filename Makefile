@@ -147,6 +147,12 @@ $(BUILD)/examples/%: examples/embed/%.c $(BUILD)/libneap.a
 	$(call say,HOST)
 	$(Q)$(CC) -std=c11 $(WARN) $(CFLAGS) $(SANFLAGS) -Icore -I$(GEN) -MMD -MP -MF $@.d $< -o $@ $(BUILD)/libneap.a $(LIBS)
 
+# A host with a Lua state of its own.
+$(BUILD)/examples/script: examples/embed/script.c $(BUILD)/libneap-lua.so
+	$(call say,HOST)
+	$(Q)$(CC) -std=c11 $(WARN) $(CFLAGS) $(SANFLAGS) -Icore -I$(GEN) -Ibindings -I$(LUA_INC) -MMD -MP -MF $@.d $< -o $@ \
+	  -Wl,-rpath,'$$ORIGIN/..' -L$(BUILD) -lneap-lua -lneap $(LUA_LIB) -lm -ldl
+
 -include $(CORE_OBJ:.o=.d) $(BINDINGS_OBJ:.o=.d) $(OBJ)/bindings/program.d $(TESTS:=.d) $(BENCH:=.d) $(EMBED:=.d)
 
 # ---- what is done with it ---------------------------------------------------------------------------------
@@ -167,9 +173,7 @@ check:
 	@tools/deps.sh build test check
 	@tools/check.sh
 bench: all-tests
-	@for b in $(filter-out %/tiny,$(BENCH)); do $$b || exit 1; done
-	@for s in $(wildcard bench/*.lua); do LUA_PATH="$(BUILD)/lua/?.lua;$(BUILD)/lua/?/init.lua;;" \
-	  LUA_CPATH="$(BUILD)/lua/?.so;;" $(LUA) $$s || exit 1; done
+	@bench/run.sh $(BUILD)
 docs:
 	$(Q)$(LUA) tools/gen.lua docs core/ops docs/ops.md
 

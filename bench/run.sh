@@ -11,6 +11,8 @@ section 'products (below 1.00: Neap is faster)'
 "$build/bench/gemm"
 section 'memory-bound ops (1.00: as fast as memcpy)'
 "$build/bench/pointwise"
+section 'every op on its large sample'
+"$build/bench/ops"
 section 'tiny ops from Lua'
 lua5.4 bench/overhead.lua
 section 'one epoch of a 784-256-256-10 network'
