@@ -24,14 +24,14 @@ local function prepare(x, y) return x:reshape(-1, 784) / 255, y end
 
 -- Share of the samples that the model puts into the right class.
 local function accuracy(model, set)
-  local right, seen = 0, 0
+  local right = 0
+  local function count(x, y) return model(x):argmax(2):eq(y):sum():item() end
   model:eval()
   for x, y in data.loader(set, { batch_size = 1000, map = prepare }):each() do
-    right = right + neap.no_grad(function() return neap.scope(function() return model(x):argmax(2):eq(y):sum():item() end) end)
-    seen = seen + #y
+    right = right + neap.no_grad(neap.scope, count, x, y)
   end
   model:train()
-  return 100 * right / seen
+  return 100 * right / #set
 end
 
 -- ---- part 1: training -----------------------------------------------------------------------------------------
@@ -94,7 +94,8 @@ local function deep(wrap)
   neap.seed(2)
   local parts = { nn.Linear(784, 128) }
   for _ = 1, 8 do
-    parts[#parts + 1] = wrap(nn.Sequential(nn.Linear(128, 512), nn.GELU(), nn.Linear(512, 128), nn.Dropout(0.1), nn.Tanh()))
+    local block = nn.Sequential(nn.Linear(128, 512), nn.GELU(), nn.Linear(512, 128), nn.Dropout(0.1), nn.Tanh())
+    parts[#parts + 1] = wrap(block)
   end
   parts[#parts + 1] = nn.Linear(128, 10)
   return nn.Sequential(parts)
@@ -103,7 +104,7 @@ end
 local function measure(wrap)
   collectgarbage() -- the network before is gone
   local net = deep(wrap)
-  local x, y = neap.scope(function() return prepare(train.tensors[1]:narrow(1, 1, 1024), train.tensors[2]:narrow(1, 1, 1024)) end)
+  local x, y = neap.scope(prepare, train.tensors[1]:narrow(1, 1, 1024), train.tensors[2]:narrow(1, 1, 1024))
   local function once()
     neap.seed(3)
     net:zero_grad()

@@ -48,7 +48,8 @@ local function check_options(who, options)
   if check ~= nil and not checks[check] then
     if later_checks[check] then not_built(who, ('determinism_check = "%s"'):format(check)) end
     local near = type(check) == "string" and util.nearest(check, { "default", "none", "ops", "values" })
-    util.fail("E-BADCHECK", '%s: determinism_check must be "default", "none", "ops" or "values", got %s%s', who, util.kind(check),
+    util.fail("E-BADCHECK", '%s: determinism_check must be "default", "none", "ops" or "values", got %s%s', who,
+      util.kind(check),
       near and ("; did you mean %q?"):format(near) or "")
   end
   if options.use_reentrant then not_built(who, "use_reentrant = true") end
@@ -77,7 +78,8 @@ local function check_call(who, n, fn, options, last)
   end
   if plain(options) then return end
   if n > 2 and plain(last) and last.use_reentrant ~= nil then
-    util.fail("E-USE-REENTRANT", "%s: the options stand in last place; they come second, before the arguments: %s", who, example)
+    util.fail("E-USE-REENTRANT", "%s: the options stand in last place; they come second, before the arguments: %s",
+      who, example)
   end
   if is_tensor(options) then
     util.fail("E-USE-REENTRANT", "%s: a tensor stands in second place, the options belong there: %s", who, example)
@@ -85,7 +87,8 @@ local function check_call(who, n, fn, options, last)
   if options == nil then
     util.fail("E-USE-REENTRANT", "%s: use_reentrant is not given; pass it in second place: %s", who, example)
   end
-  util.fail("E-USE-REENTRANT", "%s: the second argument must be an option table, got %s: %s", who, util.kind(options), example)
+  util.fail("E-USE-REENTRANT", "%s: the second argument must be an option table, got %s: %s", who, util.kind(options),
+    example)
 end
 
 -- ---- once -----------------------------------------------------------------------------------------------
@@ -103,7 +106,9 @@ local function frames_in_force()
   local best
   for thread, other in pairs(stacks) do
     local top = other[#other]
-    if top and coroutine.status(thread) == "normal" and (not best or top.serial > best[#best].serial) then best = other end
+    if top and coroutine.status(thread) == "normal" and (not best or top.serial > best[#best].serial) then
+      best = other
+    end
   end
   return best
 end
@@ -128,7 +133,8 @@ local function push(record, replaying)
     stacks[thread] = stack
   end
   serial = serial + 1
-  local frame = setmetatable({ record = record, replaying = replaying, at = 0, stack = stack, serial = serial }, frame_meta)
+  local frame = setmetatable({ record = record, replaying = replaying, at = 0, stack = stack, serial = serial },
+    frame_meta)
   stack[#stack + 1] = frame
   return frame
 end

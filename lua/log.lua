@@ -9,13 +9,15 @@ local log = {}
 local function plain(who, key, v)
   if neap.is_tensor(v) then
     if v:numel() ~= 1 then
-      util.fail("E-ARG", "%s: '%s' is a tensor of %s; log numbers or tensors of one element", who, key, tostring(v.shape))
+      util.fail("E-ARG", "%s: '%s' is a tensor of %s; log numbers or tensors of one element", who, key,
+        tostring(v.shape))
     end
     return v:item()
   end
   local t = type(v)
   if t ~= "number" and t ~= "string" and t ~= "boolean" then
-    util.fail("E-ARG", "%s: '%s' is %s; log numbers, strings, booleans or tensors of one element", who, key, util.kind(v))
+    util.fail("E-ARG", "%s: '%s' is %s; log numbers, strings, booleans or tensors of one element", who, key,
+      util.kind(v))
   end
   return v
 end
@@ -111,7 +113,8 @@ function log.csv(path)
     end
     for _, name in ipairs(given) do
       if not known[name] then
-        util.fail("E-ARG", "%s: '%s' is not a column of %s; its columns are %s", who, name, path, table.concat(names, ", "))
+        util.fail("E-ARG", "%s: '%s' is not a column of %s; its columns are %s", who, name, path,
+          table.concat(names, ", "))
       end
     end
     write(who, path, file, head .. table.concat(fields, ",") .. "\n")

@@ -7,9 +7,10 @@ local util = require "neap.util"
 local plot = {}
 local colours = { "#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#7f7f7f" }
 
+local entities = { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&quot;", ["'"] = "&#39;" }
+
 local function escape(text)
-  return (tostring(text):gsub("[&<>\"']", { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&quot;", ["'"] = "&#39;" })
-    :gsub("%c", " "))
+  return (tostring(text):gsub("[&<>\"']", entities):gsub("%c", " "))
 end
 
 local function finite(v) return type(v) == "number" and v == v and v ~= math.huge and v ~= -math.huge end
@@ -17,7 +18,8 @@ local function finite(v) return type(v) == "number" and v == v and v ~= math.hug
 local function numbers(name, values)
   if neap.is_tensor(values) then values = values:totable() end
   if type(values) ~= "table" then
-    util.fail("E-ARG", "neap.plot.line: series '%s' must be a list of numbers or a tensor, got %s", name, util.kind(values))
+    util.fail("E-ARG", "neap.plot.line: series '%s' must be a list of numbers or a tensor, got %s", name,
+      util.kind(values))
   end
   local out = {}
   for i = 1, #values do
@@ -33,7 +35,8 @@ end
 
 local function read_series(series)
   if type(series) ~= "table" then
-    util.fail("E-ARG", "neap.plot.line: needs a table of series by name, such as {loss = list}, got %s", util.kind(series))
+    util.fail("E-ARG", "neap.plot.line: needs a table of series by name, such as {loss = list}, got %s",
+      util.kind(series))
   end
   local names = {}
   for name in pairs(series) do
@@ -118,7 +121,9 @@ local function draw(list, o)
   add('<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" '
     .. 'font-family="sans-serif" font-size="12" fill="#222">', width, height, width, height)
   add('<rect width="%d" height="%d" fill="#fff"/>', width, height)
-  if o.title then add('<text x="%d" y="26" font-size="16" text-anchor="middle">%s</text>', width // 2, escape(o.title)) end
+  if o.title then
+    add('<text x="%d" y="26" font-size="16" text-anchor="middle">%s</text>', width // 2, escape(o.title))
+  end
 
   local list_x, step_x = ticks(x0, x1, 8)
   for _, v in ipairs(list_x) do
@@ -136,7 +141,8 @@ local function draw(list, o)
     add('<text x="%d" y="%d" text-anchor="middle">%s</text>', (left + width - right) // 2, height - 14, escape(o.x))
   end
   if o.y then
-    add('<text x="16" y="%d" text-anchor="middle" transform="rotate(-90 16 %d)">%s</text>', (top + height - bottom) // 2,
+    add('<text x="16" y="%d" text-anchor="middle" transform="rotate(-90 16 %d)">%s</text>',
+      (top + height - bottom) // 2,
       (top + height - bottom) // 2, escape(o.y))
   end
 
@@ -155,8 +161,10 @@ local function draw(list, o)
     add('<path d="%s" fill="none" stroke="%s" stroke-width="1.6" stroke-linejoin="round" stroke-linecap="round"/>',
       table.concat(path), colour)
     local row = top + 12 + 18 * (i - 1)
-    add('<line x1="%d" y1="%d" x2="%d" y2="%d" stroke="%s" stroke-width="2"/>', width - right - 26, row, width - right - 6, row, colour)
-    add('<text x="%d" y="%d" text-anchor="end" dominant-baseline="middle">%s</text>', width - right - 32, row, escape(s.name))
+    add('<line x1="%d" y1="%d" x2="%d" y2="%d" stroke="%s" stroke-width="2"/>', width - right - 26, row,
+      width - right - 6, row, colour)
+    add('<text x="%d" y="%d" text-anchor="end" dominant-baseline="middle">%s</text>', width - right - 32, row,
+      escape(s.name))
   end
   add("</svg>")
   return table.concat(out, "\n") .. "\n"

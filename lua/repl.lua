@@ -7,7 +7,8 @@
 local util = require "neap.util"
 local pp = require "neap.pp"
 
-local parts = { neap = "neap", nn = "neap.nn", optim = "neap.optim", data = "neap.data", checkpoint = "neap.checkpoint" }
+local parts = { neap = "neap", nn = "neap.nn", optim = "neap.optim", data = "neap.data",
+  checkpoint = "neap.checkpoint" }
 
 -- ---- the session's variables ------------------------------------------------------------------------------
 
@@ -21,7 +22,9 @@ local function new_session()
     end
     for _, module in ipairs({ "neap", "neap.nn", "neap.optim" }) do
       local t = package.loaded[module]
-      if type(t) == "table" and rawget(t, name) ~= nil then return ("; did you mean %s.%s?"):format(module:gsub("^neap%.", ""), name) end
+      if type(t) == "table" and rawget(t, name) ~= nil then
+        return ("; did you mean %s.%s?"):format(module:gsub("^neap%.", ""), name)
+      end
     end
     local near = util.nearest(name, names)
     return near and ("; did you mean '%s'?"):format(near) or ""
@@ -49,7 +52,9 @@ end
 
 -- ---- reading a chunk ----------------------------------------------------------------------------------------
 
-local function incomplete(message) return message:find("<eof>", -5, true) ~= nil or message:find("near <eof>", 1, true) ~= nil end
+local function incomplete(message)
+  return message:find("<eof>", -5, true) ~= nil or message:find("near <eof>", 1, true) ~= nil
+end
 
 -- Reads lines until they make a chunk. Returns the text; nil at the end of the input; false when given up.
 local function read_chunk(host, text, env)
@@ -169,7 +174,10 @@ local function help(env, name)
   value = value ~= nil and value or look_up(neap, name)
   if type(value) == "function" then return function_help(name, value) end
   local class = type(value) == "table" and rawget(value, "class_name")
-  if class then return ("%s: a class of modules\n"):format(name) .. function_help(name, value.init):gsub("%(self, ", "("):gsub("%(self%)", "()") end
+  if class then
+    local made = function_help(name, value.init):gsub("%(self, ", "("):gsub("%(self%)", "()")
+    return ("%s: a class of modules\n"):format(name) .. made
+  end
   if value ~= nil then return ("%s: %s"):format(name, tostring(value)) end
   local names = {}
   for _, o in ipairs(neap.ops) do names[#names + 1] = o.name end
@@ -209,7 +217,8 @@ return function(host)
     end
     if #promoted > 0 and not told then
       told = true
-      print(("-- local %s: kept as session variable%s"):format(table.concat(promoted, ", "), #promoted > 1 and "s" or ""))
+      local plural = #promoted > 1 and "s" or ""
+      print(("-- local %s: kept as session variable%s"):format(table.concat(promoted, ", "), plural))
     end
     for i = #promoted, 1, -1 do promoted[i] = nil end
     if not quiet and (is_expression or results.n > 1) then

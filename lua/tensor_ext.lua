@@ -64,7 +64,9 @@ return function(neap)
   --- Variance over dims (all of them by default). Options: unbiased = true (divides by n - 1), keepdim = false.
   function ext.var(x, dims, options)
     tensor("neap.var", x)
-    if type(dims) == "table" and options == nil and dims[1] == nil and next(dims) ~= nil then dims, options = nil, dims end
+    if type(dims) == "table" and options == nil and dims[1] == nil and next(dims) ~= nil then
+      dims, options = nil, dims
+    end
     options = util.options("neap.var", options, { "unbiased", "keepdim" })
     local list = dims
     if list == nil then

@@ -75,11 +75,13 @@ local none = setmetatable({}, { __newindex = function() error("an option table i
 function util.options(who, options, known)
   if options == nil then return none end
   if type(options) ~= "table" then
-    util.fail("E-ARG", "%s: options must be a table such as {%s = ...}, got %s", who, known[1] or "", util.kind(options))
+    util.fail("E-ARG", "%s: options must be a table such as {%s = ...}, got %s", who, known[1] or "",
+      util.kind(options))
   end
   for key in pairs(options) do
     if type(key) ~= "string" then
-      util.fail("E-ARG", "%s: an option table has names as keys only, got the key %s; data and options never share a table",
+      util.fail("E-ARG",
+        "%s: an option table has names as keys only, got the key %s; data and options never share a table",
         who, tostring(key))
     end
     local found = false
@@ -100,7 +102,9 @@ function util.kind(v)
   local mt = debug.getmetatable(v)
   if t == "userdata" and mt and mt.__name == "neap.Tensor" then return "a tensor" end
   if t == "table" and mt and mt.neap_module then return "a module" end
-  if t == "number" or t == "string" and #v < 40 then return ("the %s %s"):format(t, t == "string" and ("%q"):format(v) or v) end
+  if t == "number" or t == "string" and #v < 40 then
+    return ("the %s %s"):format(t, t == "string" and ("%q"):format(v) or v)
+  end
   return "a " .. t
 end
 

@@ -30,7 +30,8 @@ end
 function dataset.parts(who, d)
   local mt = type(d) == "table" and getmetatable(d)
   if not mt or mt.__name ~= "neap.Dataset" then
-    util.fail("E-ARG", "%s: needs a dataset, got %s; data.tensors(x, y) and data.dataset(n, fn) make one", who, util.kind(d))
+    util.fail("E-ARG", "%s: needs a dataset, got %s; data.tensors(x, y) and data.dataset(n, fn) make one", who,
+      util.kind(d))
   end
   return mt
 end
@@ -41,7 +42,9 @@ function dataset.tensors(...)
   if select("#", ...) == 0 then util.fail("E-ARG", "data.tensors: needs at least one tensor") end
   for i = 1, select("#", ...) do
     local t = list[i]
-    if not neap.is_tensor(t) then util.fail("E-ARG", "data.tensors: argument %d must be a tensor, got %s", i, util.kind(t)) end
+    if not neap.is_tensor(t) then
+      util.fail("E-ARG", "data.tensors: argument %d must be a tensor, got %s", i, util.kind(t))
+    end
     if t.ndim == 0 then util.fail("E-SHAPE", "data.tensors: argument %d is a single number and has no samples", i) end
     if #t ~= #list[1] then
       util.fail("E-SHAPE", "data.tensors: argument %d has %d samples, the first has %d", i, #t, #list[1])
@@ -62,7 +65,8 @@ local function collate(k, values)
   if neap.is_tensor(values[1]) then return neap.stack(values, 1) end
   local t = type(values[1])
   if t ~= "number" and t ~= "boolean" then
-    util.fail("E-ARG", "data.dataset: value %d of a sample is %s; a sample is made of tensors and numbers", k, util.kind(values[1]))
+    util.fail("E-ARG", "data.dataset: value %d of a sample is %s; a sample is made of tensors and numbers", k,
+      util.kind(values[1]))
   end
   return neap.tensor(values)
 end
@@ -70,7 +74,9 @@ end
 --- data.dataset(n, fn): sample i is fn(i): tensors or numbers.
 function dataset.dataset(n, fn)
   n = util.integer("data.dataset", "the number of samples", n, 0)
-  if not util.callable(fn) then util.fail("E-ARG", "data.dataset: needs a function of the position, got %s", util.kind(fn)) end
+  if not util.callable(fn) then
+    util.fail("E-ARG", "data.dataset: needs a function of the position, got %s", util.kind(fn))
+  end
   local function batch(_, list)
     return neap.scope(function()
       local columns, width = {}, nil

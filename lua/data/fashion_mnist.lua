@@ -26,7 +26,8 @@ local function find(name)
     end
   end
   util.fail("E-MISSING", "data.fashion_mnist: %s.gz is not in %s; install the Debian package dataset-fashion-mnist "
-    .. "(apt-get install dataset-fashion-mnist) or set NEAP_DATA to the folder that has it", name, table.concat(places, " or "))
+    .. "(apt-get install dataset-fashion-mnist) or set NEAP_DATA to the folder that has it", name,
+    table.concat(places, " or "))
 end
 
 --- data.fashion_mnist("train"|"test"): sample i is an image (28, 28) of uint8 and its label, an int64 from 1 to 10.

@@ -68,7 +68,8 @@ function methods:state_dict()
   local h = hidden(self)
   local state = h.state
   if not h.running and not h.resumed then state = h.generator:state() end
-  return { epoch = h.epoch, position = h.running and h.position or 0, generator = state, samples = h.n, batch_size = h.batch_size }
+  return { epoch = h.epoch, position = h.running and h.position or 0, generator = state, samples = h.n,
+    batch_size = h.batch_size }
 end
 
 --- Goes back to where state_dict was asked; the next each() gives the rest of that epoch.
@@ -78,7 +79,8 @@ function methods:load_state_dict(dict)
     util.fail("E-ARG", "loader:load_state_dict: needs what state_dict returned, got %s", util.kind(dict))
   end
   if dict.samples ~= h.n or dict.batch_size ~= h.batch_size then
-    util.fail("E-ARG", "loader:load_state_dict: the state is of %s samples in batches of %s, this loader has %d in batches of %d",
+    util.fail("E-ARG",
+      "loader:load_state_dict: the state is of %s samples in batches of %s, this loader has %d in batches of %d",
       tostring(dict.samples), tostring(dict.batch_size), h.n, h.batch_size)
   end
   release(h)

@@ -58,6 +58,8 @@ end
 
 function Flatten:forward(x) return neap.flatten(x, self.first, self.last) end
 
-function Flatten:describe() return self.first == 2 and self.last == -1 and "" or ("%d, %d"):format(self.first, self.last) end
+function Flatten:describe()
+  return self.first == 2 and self.last == -1 and "" or ("%d, %d"):format(self.first, self.last)
+end
 
 return layers

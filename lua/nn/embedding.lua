@@ -19,7 +19,8 @@ function Embedding:init(count, dim, options)
   if self.padding_idx then
     local row = util.integer("nn.Embedding", "padding_idx", self.padding_idx) + 1 - self.base
     if row < 1 or row > count then
-      util.fail("E-INDEX", "nn.Embedding: padding_idx %d is outside %d to %d", self.padding_idx, self.base, count + self.base - 1)
+      util.fail("E-INDEX", "nn.Embedding: padding_idx %d is outside %d to %d", self.padding_idx, self.base,
+        count + self.base - 1)
     end
     weight[row] = 0
   end

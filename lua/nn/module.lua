@@ -57,7 +57,8 @@ end
 local function fields_of(self, method)
   local mt = meta(unwrap(self))
   if not mt then
-    util.fail("E-ARG", "%s: needs a module before the colon, got %s; write model:%s(...)", method, util.kind(self), method)
+    util.fail("E-ARG", "%s: needs a module before the colon, got %s; write model:%s(...)", method, util.kind(self),
+      method)
   end
   return mt
 end
@@ -283,7 +284,8 @@ end
 function Module:load_state_dict(dict, options)
   options = util.options("load_state_dict", options, { "strict", "base" })
   if type(dict) ~= "table" then
-    util.fail("E-ARG", "load_state_dict: needs a table of tensors by name, got %s; neap.load(path) makes one", util.kind(dict))
+    util.fail("E-ARG", "load_state_dict: needs a table of tensors by name, got %s; neap.load(path) makes one",
+      util.kind(dict))
   end
   local mine = self:state_dict({ base = options.base or 1 })
   local missing, unexpected, wrong = {}, {}, {}
@@ -308,7 +310,8 @@ function Module:load_state_dict(dict, options)
   end
   listed(lines, "of another shape", wrong)
   if #lines > 0 then
-    util.fail("E-ARG", "load_state_dict: %s does not fit; %s; nothing was changed", self.class_name, table.concat(lines, "; "))
+    util.fail("E-ARG", "load_state_dict: %s does not fit; %s; nothing was changed", self.class_name,
+      table.concat(lines, "; "))
   end
   neap.no_grad(function()
     for name, t in pairs(mine) do

@@ -13,7 +13,8 @@ local optim = {
 -- Parameters without a gradient are skipped.
 function optim.clip_grad_norm_(params, max_norm)
   if type(params) ~= "table" then
-    util.fail("E-ARG", "optim.clip_grad_norm_: needs a list of parameters, got %s; model:parameters() makes one", util.kind(params))
+    util.fail("E-ARG", "optim.clip_grad_norm_: needs a list of parameters, got %s; model:parameters() makes one",
+      util.kind(params))
   end
   util.number("optim.clip_grad_norm_", "the norm", max_norm)
   return neap.clip_grad_norm(params, max_norm)

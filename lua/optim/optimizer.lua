@@ -165,7 +165,8 @@ function methods:load_state_dict(dict)
   for g, group in ipairs(self.groups) do
     local count = dict.groups[g] and dict.groups[g].count
     if count ~= #group.params then
-      util.fail("E-ARG", "%s: group %d has %d parameters, the state has %s", who, g, #group.params, tostring(count or "none"))
+      util.fail("E-ARG", "%s: group %d has %d parameters, the state has %s", who, g, #group.params,
+        tostring(count or "none"))
     end
     for _, p in ipairs(group.params) do params[#params + 1] = p end
   end
@@ -176,7 +177,8 @@ function methods:load_state_dict(dict)
     for _, name in ipairs(class.tensors) do
       local t = dict.state[i] and dict.state[i][name]
       if t and t.shape ~= p.shape then
-        util.fail("E-SHAPE", "%s: parameter %d is %s, its state %s is %s", who, i, tostring(p.shape), name, tostring(t.shape))
+        util.fail("E-SHAPE", "%s: parameter %d is %s, its state %s is %s", who, i, tostring(p.shape), name,
+          tostring(t.shape))
       end
     end
   end
@@ -219,7 +221,8 @@ end
 local function write(self, key, value)
   local hidden = getmetatable(self).hidden
   if key ~= "lr" then
-    util.fail("E-ARG", "optim.%s: field '%s' cannot be set; lr can, and the fields of opt.groups[i]", hidden.class.name, tostring(key))
+    util.fail("E-ARG", "optim.%s: field '%s' cannot be set; lr can, and the fields of opt.groups[i]",
+      hidden.class.name, tostring(key))
   end
   check_lr("optim." .. hidden.class.name, value)
   for _, group in ipairs(self.groups) do group.lr = value end
@@ -251,7 +254,8 @@ end
 function Optimizer.range(who, group, name, lo, hi)
   local v = group[name]
   if type(v) ~= "number" or not (v >= lo and v < hi) then
-    util.fail("E-ARG", "%s: %s must be at least %g%s, got %s", who, name, lo, hi < math.huge and (" and below %g"):format(hi) or "",
+    util.fail("E-ARG", "%s: %s must be at least %g%s, got %s", who, name, lo,
+      hi < math.huge and (" and below %g"):format(hi) or "",
       util.kind(v))
   end
 end

@@ -1,4 +1,5 @@
---- Learning rates as functions of the step (from 1): {lr = optim.schedule.cosine{lr = 1e-3, warmup = 100, total = 5000}}.
+--- Learning rates as functions of the step, from 1.
+-- Use: {lr = optim.schedule.cosine{lr = 1e-3, warmup = 100, total = 5000}}.
 local util = require "neap.util"
 
 local schedule = {}

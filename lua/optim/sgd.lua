@@ -1,5 +1,6 @@
 --- Stochastic gradient descent with momentum.
--- g = grad + weight_decay p;  b = momentum b + (1 - dampening) g (b = g at first);  p -= lr * (nesterov: g + momentum b, else b).
+-- g = grad + weight_decay p;  b = momentum b + (1 - dampening) g (b = g at first);
+-- p -= lr * b, or with nesterov p -= lr * (g + momentum b).
 local neap = require "neap"
 local util = require "neap.util"
 local Optimizer = require "neap.optim.optimizer"

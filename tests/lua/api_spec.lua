@@ -10,7 +10,8 @@ end
 describe("the API card", function()
   has(neap, "neap", [[
     nn optim data checkpoint plot log progress pp
-    tensor zeros ones empty zeros_like eye full arange linspace rand randn randint randperm seed generator default_generator
+    tensor zeros ones empty zeros_like eye full arange linspace rand randn randint randperm
+    seed generator default_generator
     dots newaxis cat stack where equal allclose hash is_tensor
     grad Function gradcheck no_grad enable_grad set_grad_enabled saved_tensors_hooks save_on_cpu
     disable_saved_tensors_hooks op_mode is_grad_enabled in_recompute clock
@@ -38,7 +39,9 @@ end)
 
 describe("require \"neap\"", function()
   it("sets no global", function()
-    for _, name in ipairs { "neap", "nn", "optim", "data", "checkpoint", "neapcore" } do assert.is_nil(rawget(_G, name)) end
+    for _, name in ipairs { "neap", "nn", "optim", "data", "checkpoint", "neapcore" } do
+      assert.is_nil(rawget(_G, name))
+    end
   end)
 
   it("gives the same table for a part by both names", function()

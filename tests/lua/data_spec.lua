@@ -146,7 +146,8 @@ describe("the loader", function()
   end)
 
   it("leaves nothing behind with the collector stopped", function()
-    local loader = data.loader(numbers(64), { batch_size = 4, shuffle = true, seed = 1, map = function(x) return x * 2 + 1 end })
+    local function map(x) return x * 2 + 1 end
+    local loader = data.loader(numbers(64), { batch_size = 4, shuffle = true, seed = 1, map = map })
     epoch(loader)
     collectgarbage()
     collectgarbage "stop"
@@ -167,7 +168,8 @@ describe("the loader", function()
   end)
 
   it("refuses what it does not know", function()
-    assert.is_truthy(refused("E-UNKNOWN-OPTION", data.loader, numbers(3), { bach_size = 2 }):find("'batch_size'", 1, true))
+    local err = refused("E-UNKNOWN-OPTION", data.loader, numbers(3), { bach_size = 2 })
+    assert.is_truthy(err:find("'batch_size'", 1, true))
     refused("E-ARG", data.loader, numbers(3), { batch_size = 0 })
     refused("E-ARG", data.loader, neap.zeros(3))
   end)

@@ -26,7 +26,9 @@ local function run(make, n, values)
 end
 
 local function close(got, want)
-  for i, v in ipairs(want) do assert.is_true(math.abs(got[i] - v) < 1e-12, ("element %d: %.17g, not %.17g"):format(i, got[i], v)) end
+  for i, v in ipairs(want) do
+    assert.is_true(math.abs(got[i] - v) < 1e-12, ("element %d: %.17g, not %.17g"):format(i, got[i], v))
+  end
 end
 
 local function adam(n, o)
@@ -191,13 +193,14 @@ describe("optimizers", function()
     refused("E-ARG", optim.SGD, { p }, { lr = -1 })
     refused("E-ARG", optim.SGD, { p }, { lr = 1, nesterov = true })
     refused("E-ARG", optim.AdamW, { p }, { beta1 = 1 })
-    assert.is_truthy(refused("E-UNKNOWN-OPTION", optim.AdamW, { p }, { wieght_decay = 0 }):find("'weight_decay'", 1, true))
+    local err = refused("E-UNKNOWN-OPTION", optim.AdamW, { p }, { wieght_decay = 0 })
+    assert.is_truthy(err:find("'weight_decay'", 1, true))
   end)
 end)
 
 describe("clip_grad_norm_", function()
   it("returns the norm before and scales down to the limit", function()
-    local a, b, c = parameter { 0.0, 0.0 }, parameter { 0.0 }, parameter { 0.0 }
+    local a, b, c = parameter { 0.0, 0.0 }, parameter { 0.0 }, parameter { 0.0 };
     (a * neap.tensor({ 3, 0 }, { dtype = "float64" })):sum():backward();
     (b * 4):sum():backward()
     assert.is_true(math.abs(optim.clip_grad_norm_({ a, b, c }, 1) - 5) < 1e-9)

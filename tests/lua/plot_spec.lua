@@ -22,7 +22,9 @@ describe("neap.plot.line", function()
       { title = "a < b & \"c\"", x = "step", y = "loss" }):svg()
     assert.is_truthy(svg:find("^<svg ") and svg:find("</svg>\n$"))
     assert.is_truthy(svg:find("a &lt; b &amp; &quot;c&quot;", 1, true))
-    for _, word in ipairs { ">step<", ">loss<", ">test<", ">1.5<", ">2.0<" } do assert.is_truthy(svg:find(word, 1, true), word) end
+    for _, word in ipairs { ">step<", ">loss<", ">test<", ">1.5<", ">2.0<" } do
+      assert.is_truthy(svg:find(word, 1, true), word)
+    end
     assert.is_nil(svg:find "nan")
     -- Every element that is opened is closed.
     local open = 0
@@ -33,7 +35,8 @@ describe("neap.plot.line", function()
   end)
 
   it("takes tensors, leaves gaps at values that are not finite, and draws constant series", function()
-    local svg = neap.plot.line({ a = neap.tensor { 1.0, 2.0, 3.0 }, b = { 1, 0 / 0, 3, math.huge }, c = { 2, 2, 2 } }):svg()
+    local svg = neap.plot.line({ a = neap.tensor { 1.0, 2.0, 3.0 }, b = { 1, 0 / 0, 3, math.huge }, c = { 2, 2,
+      2 } }):svg()
     assert.is_nil(svg:find "nan")
     assert.is_nil(svg:find "inf")
     assert.is_truthy(neap.plot.line { a = {} }:svg():find "</svg>")
