@@ -96,6 +96,7 @@ void neap_ctx_free(neap_ctx *c)
     np_devices_close(c);
     np_ambient_close(c);
     free_obj_cache(c);
+    np_array_free(c, c->facts);
     free(c->counts);
     free(c);
 }
