@@ -206,9 +206,21 @@ static void copy_grad(np_back *b)
     b->dx[1] = g;
 }
 
+static bool copy_sample(np_sampler *s, int i)
+{
+    if (i > 4) return false;
+    if (!np_s_tensor(s, -2, 2, i == 3, 2, (int64_t)3, (int64_t)4)) return false;
+    if (i == 0) return np_s_tensor(s, -2, 2, 1, 2, (int64_t)3, (int64_t)4);
+    if (i == 1) return np_s_tensor(s, -2, 2, 0, 1, (int64_t)4);
+    if (i == 2) return np_s_tensor(s, -2, 2, 0, 2, (int64_t)3, (int64_t)1);
+    if (i == 3) return np_s_tensor(s, -2, 2, 0, 0);
+    np_s_number(s, 1.5);
+    return true;
+}
+
 NP_OP(copy_) = {
     NP_NAMED(copy_), .args = "x:T src:N -> y:T", .tags = NP_INPLACE | NP_POINTWISE | NP_CHEAP | NP_ANYWHERE,
-    .infer = copy_infer, .grad = copy_grad, .sample = np_sample_binary,
+    .infer = copy_infer, .grad = copy_grad, .sample = copy_sample,
 };
 
 /* ---- joining */
