@@ -1,6 +1,6 @@
-/* gemm.c - products of square float32 matrices: neap_matmul beside OpenBLAS with all its threads, in one run on
- * the library that Neap opened (so with the same kernels). Prints time ratios, and whether 1 and 2 threads give
- * the same bits here. Nothing passes or fails. */
+/* gemm.c - products of square float32 matrices: neap_matmul beside OpenBLAS with all its threads, in one run
+ * on the library that Neap opened (so with the same kernels). Prints time ratios, and whether 1 and 2 threads
+ * give the same bits here. Nothing passes or fails. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +46,8 @@ static double time_peer(const peer *p, int threads, int n, neap_tensor *a, neap_
 {
     p->threads(threads);
     double start = now();
-    p->sgemm(101, 111, 111, n, n, n, 1.0f, NP_DATA(float, a), n, NP_DATA(float, b), n, 0.0f, NP_DATA(float, y), n);
+    p->sgemm(101, 111, 111, n, n, n, 1.0f, NP_DATA(float, a), n, NP_DATA(float, b), n, 0.0f,
+             NP_DATA(float, y), n);
     double seconds = now() - start;
     p->threads(1); /* as Neap wants it */
     return seconds;

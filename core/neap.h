@@ -397,6 +397,9 @@ NEAP_API int neap_file_n_metadata(const neap_file *f);
 NEAP_API const char *neap_file_metadata(const neap_file *f, int i, const char **key);
 /* An idx file (MNIST), plain or gzip: dtype and shape from the file. */
 NEAP_API neap_tensor *neap_read_idx(neap_ctx *c, const char *path);
+/* One array of NumPy (.npy, versions 1 to 3). Save is atomic. */
+NEAP_API neap_tensor *neap_load_npy(neap_ctx *c, const char *path);
+NEAP_API int neap_save_npy(neap_ctx *c, const char *path, neap_tensor *t);
 
 /* ---- ops: generated from the registry (neap_ops.h) --------------------------------------------------- */
 #ifndef NEAP_NO_OPS

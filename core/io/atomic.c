@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "io/file.h"
+#include "tensor/tensor.h"
 
 #define BLOCK      ((size_t)16 << 20)
 #define TEMP_TRIES 10000
@@ -131,6 +132,22 @@ bool np_atomic_write(np_atomic *a, const void *p, size_t n)
     return true;
 }
 
+bool np_io_write_tensor(np_atomic *a, neap_tensor *t)
+{
+    size_t bytes = (size_t)t->numel * np_itemsize(t);
+    if (bytes == 0) return true;
+    if (t->st->dev->index == 0) {
+        neap_tensor *dense = np_as_contiguous(a->c, t, (neap_dtype)t->dtype);
+        bool ok = dense && np_atomic_write(a, np_ptr(dense), bytes);
+        np_drop(dense);
+        return ok;
+    }
+    void *host = np_obj_new(a->c, bytes);
+    bool ok = host && neap_read(a->c, t, host, bytes) == 0 && np_atomic_write(a, host, bytes);
+    if (host) np_obj_free(a->c, host, bytes);
+    return ok;
+}
+
 /* Makes the rename itself last. The file is in place already: a failure here is worth a warning, no error. */
 static void flush_directory(np_atomic *a)
 {
@@ -140,7 +157,7 @@ static void flush_directory(np_atomic *a)
     if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP)) {
         char why[96];
         np_logf(a->c, 2, "the directory of a saved file could not be flushed: %s",
-               np_errno_text(why, sizeof why, errno));
+                np_errno_text(why, sizeof why, errno));
     }
     if (fd >= 0) close(fd);
 }

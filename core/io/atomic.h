@@ -22,6 +22,8 @@ typedef struct np_atomic {
 /* Failures record E-ARG, E-IO or E-NOMEM and leave nothing behind; after a failed write call abandon. */
 bool np_atomic_open(neap_ctx *c, np_atomic *a, const char *path);
 bool np_atomic_write(np_atomic *a, const void *p, size_t n);
+/* The logical bytes of a tensor on any device, row-major. */
+bool np_io_write_tensor(np_atomic *a, neap_tensor *t);
 bool np_atomic_commit(np_atomic *a);  /* the new file is in place; abandons on failure */
 void np_atomic_abandon(np_atomic *a); /* removes the temporary file; harmless after commit */
 

@@ -223,29 +223,13 @@ static bool build_header(st_text *x, const st_out *v, int n, const st_meta *m, i
 
 /* ---- the bytes --------------------------------------------------------------------------------------- */
 
-static bool write_tensor(np_atomic *a, neap_tensor *t)
-{
-    size_t bytes = (size_t)t->numel * np_itemsize(t);
-    if (bytes == 0) return true;
-    if (t->st->dev->index == 0) {
-        neap_tensor *dense = np_as_contiguous(a->c, t, (neap_dtype)t->dtype);
-        bool ok = dense && np_atomic_write(a, np_ptr(dense), bytes);
-        np_drop(dense);
-        return ok;
-    }
-    void *host = np_obj_new(a->c, bytes);
-    bool ok = host && neap_read(a->c, t, host, bytes) == 0 && np_atomic_write(a, host, bytes);
-    if (host) np_obj_free(a->c, host, bytes);
-    return ok;
-}
-
 static bool write_file(neap_ctx *c, const char *path, const st_text *x, const st_out *v, int n)
 {
     np_atomic a;
     if (!np_atomic_open(c, &a, path)) return false;
     bool ok = np_atomic_write(&a, x->p, x->n);
     for (int i = 0; ok && i < n; i++)
-        if (v[i].of < 0) ok = write_tensor(&a, v[i].t);
+        if (v[i].of < 0) ok = np_io_write_tensor(&a, v[i].t);
     if (ok) return np_atomic_commit(&a);
     np_atomic_abandon(&a);
     return false;

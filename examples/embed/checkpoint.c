@@ -56,8 +56,9 @@ static uint64_t gradient(neap_ctx *c, neap_tensor *x, neap_tensor *w, int checkp
     neap_free(y);
     if (neap_grad(c, &loss, NULL, 1, &w, 1, NULL, &dw) == 0) neap_hash(c, dw, &hash);
     neap_memory_stats(c, 0, &after);
-    printf("%-14s %2d block runs, peak %8lld bytes, gradient %016llx\n", checkpointed ? "checkpointed:" : "plain:",
-           calls, (long long)(after.peak - before.live), (unsigned long long)hash);
+    printf("%-14s %2d block runs, peak %8lld bytes, gradient %016llx\n",
+           checkpointed ? "checkpointed:" : "plain:", calls, (long long)(after.peak - before.live),
+           (unsigned long long)hash);
     neap_free(dw);
     neap_free(loss);
     return hash;

@@ -9,9 +9,9 @@
 
 enum { N = 64, HIDDEN = 32, STEPS = 400, PARAMS = 4 };
 
-typedef struct model { /* weights are (out, in) */
-    neap_tensor *p[PARAMS];                 /* w1, b1, w2, b2 */
-    neap_tensor *m[PARAMS], *v[PARAMS];     /* the optimizer's state */
+typedef struct model {                  /* weights are (out, in) */
+    neap_tensor *p[PARAMS];             /* w1, b1, w2, b2 */
+    neap_tensor *m[PARAMS], *v[PARAMS]; /* the optimizer's state */
 } model;
 
 /* Uniform in [-bound, bound] from a small generator, so that the run is the same everywhere. */
@@ -63,8 +63,14 @@ static double step(neap_ctx *c, model *net, neap_tensor *x, neap_tensor *y, int 
     if (neap_scope_begin(c) != 0) return loss;
     neap_tensor *error = neap_mean(c, neap_square(c, neap_sub(c, forward(c, net, x), y)), NULL, 0, 0);
     if (neap_grad(c, &error, NULL, 1, net->p, PARAMS, NULL, grads) == 0) {
-        neap_adamw o = {.size = sizeof o, .lr = 0.02, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8,
-                        .weight_decay = 1e-4, .step = number, .decoupled = 1};
+        neap_adamw o = {.size = sizeof o,
+                        .lr = 0.02,
+                        .beta1 = 0.9,
+                        .beta2 = 0.999,
+                        .eps = 1e-8,
+                        .weight_decay = 1e-4,
+                        .step = number,
+                        .decoupled = 1};
         neap_adamw_step(c, &o, PARAMS, net->p, grads, net->m, net->v);
         neap_item(c, error, &loss);
     }

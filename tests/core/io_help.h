@@ -1,4 +1,5 @@
-/* io_help.h - what the tests of the file formats share: a private directory, files from bytes, expected errors. */
+/* io_help.h - what the tests of the file formats share: a private directory, files from bytes, expected
+ * errors. */
 #ifndef IO_HELP_H
 #define IO_HELP_H
 

@@ -22,7 +22,8 @@ static void expect(const void *file, size_t n, neap_dtype d, int ndim, const int
         assert_int_equal(neap_dtype_of(t), d);
         assert_int_equal(neap_ndim(t), ndim);
         for (int i = 0; i < ndim; i++) assert_int_equal(neap_size(t, i), shape[i]);
-        if (neap_numel(t)) assert_memory_equal(neap_data(t), data, (size_t)neap_numel(t) * neap_dtype_size(d));
+        if (neap_numel(t))
+            assert_memory_equal(neap_data(t), data, (size_t)neap_numel(t) * neap_dtype_size(d));
         neap_free(t);
     }
 }
@@ -46,10 +47,12 @@ static void every_dtype(void **state)
     (void)state;
     expect(F(bytes_2x3), NEAP_UINT8, 2, (int64_t[]){2, 3}, "\x00\x01\x7f\x80\xfe\xff");
     expect(F("\0\0\x09\1\0\0\0\2\x80\x7f"), NEAP_INT8, 1, (int64_t[]){2}, (int8_t[]){-128, 127});
-    expect(F("\0\0\x0b\1\0\0\0\3\x80\0\x01\x02\xff\xff"), NEAP_INT32, 1, (int64_t[]){3}, (int32_t[]){-32768, 258, -1});
+    expect(F("\0\0\x0b\1\0\0\0\3\x80\0\x01\x02\xff\xff"), NEAP_INT32, 1, (int64_t[]){3},
+           (int32_t[]){-32768, 258, -1});
     expect(F("\0\0\x0c\1\0\0\0\2\x80\0\0\0\x01\x02\x03\x04"), NEAP_INT32, 1, (int64_t[]){2},
            (int32_t[]){INT32_MIN, 0x01020304});
-    expect(F("\0\0\x0d\1\0\0\0\2\xbf\xc0\0\0\x3f\x80\0\0"), NEAP_FLOAT32, 1, (int64_t[]){2}, (float[]){-1.5f, 1.0f});
+    expect(F("\0\0\x0d\1\0\0\0\2\xbf\xc0\0\0\x3f\x80\0\0"), NEAP_FLOAT32, 1, (int64_t[]){2},
+           (float[]){-1.5f, 1.0f});
     expect(F("\0\0\x0e\1\0\0\0\1\x40\x09\x21\xfb\x54\x44\x2d\x18"), NEAP_FLOAT64, 1, (int64_t[]){1},
            (double[]){3.14159265358979323846});
 }
@@ -87,8 +90,8 @@ static void bad_headers(void **state)
     refuse(F("\0\0\x0a\1\0\0\0\1x"), NEAP_E_FORMAT, "dtype code");
     refuse(F("\0\0\x0f\1\0\0\0\1x"), NEAP_E_FORMAT, "dtype code");
     refuse(F("\0\0\x08\0abcd"), NEAP_E_FORMAT, "at least one dimension");
-    refuse(F("\0\0\x08\x09\0\0\0\1\0\0\0\1\0\0\0\1\0\0\0\1\0\0\0\1\0\0\0\1\0\0\0\1\0\0\0\1\0\0\0\1x"), NEAP_E_DIMS,
-           "9 dimensions");
+    refuse(F("\0\0\x08\x09\0\0\0\1\0\0\0\1\0\0\0\1\0\0\0\1\0\0\0\1\0\0\0\1\0\0\0\1\0\0\0\1\0\0\0\1x"),
+           NEAP_E_DIMS, "9 dimensions");
     refuse(F("\0\0\x08\xff\0\0\0\1"), NEAP_E_DIMS, "255 dimensions");
     refuse(F("\0\0\x08\3\0\0\0\1\0\0\0\1"), NEAP_E_FORMAT, "list of sizes");
     refuse(F("\0\0\x08\3\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), NEAP_E_FORMAT, "overflows");

@@ -170,7 +170,8 @@ static int save_golden(const char *path)
                          neap_from_data(io_ctx, 1, (int64_t[]){2}, NEAP_FLOAT32, (float[]){1, -2})};
     neap_code code = NEAP_E_NOMEM;
     if (t[0] && t[1])
-        code = (neap_code)neap_save(io_ctx, path, 2, (const char *[]){"b", "a"}, t, 1, (const char *[]){"k", "v"});
+        code = (neap_code)neap_save(io_ctx, path, 2, (const char *[]){"b", "a"}, t, 1,
+                                    (const char *[]){"k", "v"});
     neap_free(t[0]), neap_free(t[1]);
     return (int)code;
 }
@@ -227,7 +228,8 @@ static void every_flipped_byte_is_harmless(void **state)
 static void lying_lengths_are_refused(void **state)
 {
     (void)state;
-    uint64_t lengths[] = {0, 1, 3, (uint64_t)1 << 63, UINT64_MAX, UINT64_MAX - 4, 100000001, 100000000, 0x7fffffff};
+    uint64_t lengths[] = {0,         1,         3,         (uint64_t)1 << 63, UINT64_MAX, UINT64_MAX - 4,
+                          100000001, 100000000, 0x7fffffff};
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         unsigned char p[10] = {0, 0, 0, 0, 0, 0, 0, 0, '{', '}'};
         for (int b = 0; b < 8; b++) p[b] = (unsigned char)(lengths[i] >> (8 * b));
@@ -237,7 +239,8 @@ static void lying_lengths_are_refused(void **state)
     }
 }
 
-#define ENTRY(dtype, shape, range) "{\"x\":{\"dtype\":" dtype ",\"shape\":" shape ",\"data_offsets\":" range "}}"
+#define ENTRY(dtype, shape, range)                                                                           \
+    "{\"x\":{\"dtype\":" dtype ",\"shape\":" shape ",\"data_offsets\":" range "}}"
 static const struct {
     const char *header;
     size_t n_data;
@@ -260,7 +263,8 @@ static const struct {
     {"{\"__metadata__\":{\"neap.alias.y\":\"x\"}}", 0, NEAP_E_FORMAT, "not in the file"},
     {"{\"x\":1}", 0, NEAP_E_FORMAT, "tensor 'x': its entry"},
     {"{\"x\":{}}", 0, NEAP_E_FORMAT, "exactly"},
-    {"{\"x\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1],\"more\":1}}", 1, NEAP_E_FORMAT, "exactly"},
+    {"{\"x\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1],\"more\":1}}", 1, NEAP_E_FORMAT,
+     "exactly"},
     {"{\"x\":{\"dtype\":\"U8\",\"shape\":[],\"offsets\":[0,1]}}", 1, NEAP_E_FORMAT, "data_offsets"},
     {ENTRY("8", "[1]", "[0,1]"), 1, NEAP_E_FORMAT, "'dtype' must be a text"},
     {ENTRY("\"I16\"", "[1]", "[0,2]"), 2, NEAP_E_FORMAT, "dtype 'I16' is not supported"},
@@ -274,7 +278,8 @@ static const struct {
     {ENTRY("\"F32\"", "[4294967296,4294967296]", "[0,4]"), 4, NEAP_E_FORMAT, "overflow"},
     {ENTRY("\"F32\"", "[4611686018427387904,4]", "[0,4]"), 4, NEAP_E_FORMAT, "overflow"},
     {ENTRY("\"F32\"", "[0,9223372036854775807]", "[0,0]"), 0, NEAP_E_FORMAT, "overflow"},
-    {ENTRY("\"F32\"", "[1000,1000]", "[0,4]"), 4, NEAP_E_FORMAT, "range has 4 bytes, but [1000,1000] float32 needs 4000000"},
+    {ENTRY("\"F32\"", "[1000,1000]", "[0,4]"), 4, NEAP_E_FORMAT,
+     "range has 4 bytes, but [1000,1000] float32 needs 4000000"},
     {ENTRY("\"U8\"", "[1]", "[1,0]"), 1, NEAP_E_FORMAT, "must go upward"},
     {ENTRY("\"U8\"", "[1]", "[-1,0]"), 1, NEAP_E_FORMAT, "must go upward"},
     {ENTRY("\"U8\"", "[2]", "[0,2]"), 1, NEAP_E_FORMAT, "within the 1 bytes"},
@@ -296,7 +301,8 @@ static const struct {
     {"{\"x\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
      "\"y\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[2,3]}}",
      3, NEAP_E_FORMAT, "tensor 'y': its range 2..3 leaves a hole"},
-    {"{\"__metadata__\":{\"neap.alias.x\":\"x\"},\"x\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]}}",
+    {"{\"__metadata__\":{\"neap.alias.x\":\"x\"},\"x\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]}"
+     "}",
      1, NEAP_E_FORMAT, "both a tensor and a second name"},
 };
 
@@ -410,9 +416,11 @@ static void bad_arguments_of_save(void **state)
     io_expect_error(NEAP_E_ARG, "UTF-8");
     assert_int_equal(neap_save(io_ctx, io_path("t"), 2, names, holes, 0, NULL), NEAP_E_ARG);
     io_expect_error(NEAP_E_ARG, "tensor 1 of 2 is missing");
-    assert_int_equal(neap_save(io_ctx, io_path("t"), 1, names, t, 2, (const char *[]){"k", "1", "k", "2"}), NEAP_E_ARG);
+    assert_int_equal(neap_save(io_ctx, io_path("t"), 1, names, t, 2, (const char *[]){"k", "1", "k", "2"}),
+                     NEAP_E_ARG);
     io_expect_error(NEAP_E_ARG, "key 'k'");
-    assert_int_equal(neap_save(io_ctx, io_path("t"), 1, names, t, 1, (const char *[]){"neap.alias.z", "a"}), NEAP_E_ARG);
+    assert_int_equal(neap_save(io_ctx, io_path("t"), 1, names, t, 1, (const char *[]){"neap.alias.z", "a"}),
+                     NEAP_E_ARG);
     io_expect_error(NEAP_E_ARG, "neap.alias.");
     assert_int_equal(io_count_files(), 0);
     neap_free(t[0]), neap_free(t[1]);
@@ -468,7 +476,8 @@ static void cancelled_saves_leave_the_old_file(void **state)
     assert_int_equal(save_golden(io_path("a")), 0);
     neap_tensor *t = neap_number(io_ctx, 1);
     neap_cancel(io_ctx);
-    assert_int_equal(neap_save(io_ctx, io_path("a"), 1, (const char *[]){"x"}, &t, 0, NULL), NEAP_E_CANCELLED);
+    assert_int_equal(neap_save(io_ctx, io_path("a"), 1, (const char *[]){"x"}, &t, 0, NULL),
+                     NEAP_E_CANCELLED);
     neap_cancel_clear(io_ctx);
     io_expect_error(NEAP_E_CANCELLED, "unchanged");
     assert_is_golden(io_path("a"));
@@ -516,8 +525,9 @@ static void every_failing_allocation_of_load(void **state)
     (void)state;
     neap_tensor *t[] = {filled(NEAP_FLOAT32, 1, (int64_t[]){64}), NULL, filled(NEAP_INT8, 1, (int64_t[]){3})};
     t[1] = t[0];
-    assert_int_equal(neap_save(io_ctx, io_path("a"), 3, (const char *[]){"a", "b", "c"}, t, 1,
-                               (const char *[]){"k", "v"}), 0);
+    assert_int_equal(
+        neap_save(io_ctx, io_path("a"), 3, (const char *[]){"a", "b", "c"}, t, 1, (const char *[]){"k", "v"}),
+        0);
     neap_free(t[0]), neap_free(t[2]);
     size_t objects = io_ctx->obj_live;
     int failed = 0;

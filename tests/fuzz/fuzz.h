@@ -27,8 +27,8 @@ static inline void fuzz_file(const uint8_t *data, size_t size, int (*read_all)(n
     int fd = memfd_create("input", MFD_CLOEXEC);
     if (fd < 0 || write(fd, data, size) != (ssize_t)size) abort();
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    neap_ctx *c = neap_ctx_new(&(neap_ctx_opts){.size = sizeof(neap_ctx_opts), .threads = 1,
-                                               .host_limit = (int64_t)64 << 20});
+    neap_ctx *c = neap_ctx_new(
+        &(neap_ctx_opts){.size = sizeof(neap_ctx_opts), .threads = 1, .host_limit = (int64_t)64 << 20});
     if (!c) abort();
     int ok = read_all(c, path);
     if (ok == (neap_error(c) != NEAP_OK)) abort();
