@@ -1,5 +1,10 @@
 --- The `neap` program in subprocesses: options, arguments, exit codes, errors, the prompt.
 local neap_program = os.getenv "NEAP_BIN" or os.getenv "NEAP_PROGRAM" or "build/neap"
+if neap_program:sub(1, 1) ~= "/" then
+  local pipe = assert(io.popen "pwd")
+  neap_program = pipe:read "l" .. "/" .. neap_program
+  pipe:close()
+end
 
 local function quoted(s) return "'" .. s:gsub("'", "'\\''") .. "'" end
 
@@ -83,7 +88,8 @@ describe("scripts", function()
 
   it("-- ends the options", function()
     with_file("-e", "print 'named -e'", function(_, folder)
-      assert.equal("named -e\n", (shell("cd " .. quoted(folder) .. " && \"$OLDPWD\"/" .. quoted(neap_program) .. " -- -e")))
+      assert.equal("named -e\n", (shell("cd " .. quoted(folder) .. " && " .. quoted(neap_program)
+        .. " -- -e")))
     end)
   end)
 
@@ -134,7 +140,7 @@ outer()
 
   it("a neap.lua of the user's is named, and does not shadow the module", function()
     with_file("neap.lua", "error 'not this one'", function(_, folder)
-      local out, err, code = shell("cd " .. quoted(folder) .. " && \"$OLDPWD\"/" .. quoted(neap_program)
+      local out, err, code = shell("cd " .. quoted(folder) .. " && " .. quoted(neap_program)
         .. [[ -e 'print(require("neap").ones(1):item())']])
       assert.same({ "1.0\n", 0 }, { out, code })
       assert.is_truthy(err:find("./neap.lua", 1, true), err)
