@@ -381,6 +381,9 @@ typedef struct neap_sgd {
 } neap_sgd;
 NEAP_API int neap_sgd_step(neap_ctx *c, const neap_sgd *o, int n, neap_tensor *const *params,
                            neap_tensor *const *grads, neap_tensor *const *bufs /* NULL without momentum */);
+/* Scales all gradients (NULL entries allowed) so that their common norm is at most max_norm; *norm is what it was.
+ * A norm that is not finite is an error that names the first such gradient; nothing is changed then. */
+NEAP_API int neap_clip_grad_norm(neap_ctx *c, int n, neap_tensor *const *grads, double max_norm, double *norm);
 
 /* ---- files ------------------------------------------------------------------------------------------ */
 

@@ -50,7 +50,6 @@ typedef struct np_blas np_blas;
 
 /* Never NULL but for lack of memory (recorded); np_blas_ready says whether a library stands behind it. */
 const np_blas *np_blas_open(neap_ctx *c);
-void np_blas_close(neap_ctx *c);            /* neap_ctx_free calls it */
 bool np_blas_ready(const np_blas *b);
 const char *np_blas_describe(neap_ctx *c);  /* "OpenBLAS 0.3.21 Zen" or "own kernel", for benches */
 /* Row-major C (M,N) with row stride ldc. ta: A is stored (K,M). Safe from pool workers. */

@@ -1,0 +1,340 @@
+/* optim.c - optimizer steps and gradient clipping: one parallel sweep over a whole parameter list.
+ *
+ * Everything is checked before anything is touched. The list is cut into chunks of NP_GRAIN elements by shape
+ * alone; half types compute in float32, sums of squares in double in a fixed order. Nothing is recorded; every
+ * tensor written gets a new version. Parameters of a list are distinct. These are not ops: they write many tensors. */
+#include "ops/cpu/vec.h"
+#include "ops/op.h"
+
+enum { MAX_ARRAYS = 4, BLOCK = 256 };
+
+typedef enum optim_kind { OPTIM_ADAMW, OPTIM_SGD, OPTIM_NORM, OPTIM_SCALE } optim_kind;
+
+/* One parameter: its arrays (param, gradient, state ...), all of numel elements. */
+typedef struct optim_entry {
+    char *a[MAX_ARRAYS];
+    neap_dtype t[MAX_ARRAYS];
+    int64_t numel, first_chunk;
+    neap_tensor *orig[MAX_ARRAYS], *used[MAX_ARRAYS]; /* used: orig itself or a contiguous copy of it */
+} optim_entry;
+
+typedef struct optim_job {
+    optim_kind kind;
+    int n, n_arrays, writes;     /* writes: bit i: array i is written */
+    int64_t chunks;
+    double k[8];                 /* constants of the rule */
+    int flags;                   /* SGD: 1 nesterov, 2 first, 4 momentum; AdamW: 1 decoupled */
+    double *partial;             /* NORM: one sum a chunk */
+    optim_entry *e;
+} optim_job;
+
+void np_optim_chunk_0(const optim_job *j, int64_t chunk);
+void np_optim_chunk_1(const optim_job *j, int64_t chunk);
+void np_optim_chunk_2(const optim_job *j, int64_t chunk);
+
+#define OPTIM_RULES(T, S) \
+    /* m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g^2,  p -= lr/c1 m / (sqrt(v)/sqrt(c2) + eps) */ \
+    static void adamw_##S(const optim_job *j, int64_t n, T *p, const T *g, T *m, T *v) \
+    { \
+        const T b1 = (T)j->k[0], a1 = (T)(1 - j->k[0]), b2 = (T)j->k[1], a2 = (T)(1 - j->k[1]); \
+        const T rate = (T)j->k[2], rc2 = (T)j->k[3], eps = (T)j->k[4], keep = (T)j->k[5], wd = (T)j->k[6]; \
+        for (int64_t i = 0; i < n; i++) { \
+            const T x = p[i] * keep, d = g[i] + wd * p[i]; \
+            m[i] = b1 * m[i] + a1 * d; \
+            v[i] = b2 * v[i] + a2 * d * d; \
+            p[i] = x - rate * m[i] / (v_sqrt(v[i]) * rc2 + eps); \
+        } \
+    } \
+    static void sgd_##S(const optim_job *j, int64_t n, T *p, const T *g, T *buf) \
+    { \
+        const T lr = (T)j->k[0], mu = (T)j->k[1], damp = (T)(1 - j->k[2]), wd = (T)j->k[3]; \
+        if (!(j->flags & 4)) { \
+            for (int64_t i = 0; i < n; i++) p[i] -= lr * (g[i] + wd * p[i]); \
+            return; \
+        } \
+        const bool first = j->flags & 2, nesterov = j->flags & 1; \
+        for (int64_t i = 0; i < n; i++) { \
+            const T d = g[i] + wd * p[i]; \
+            const T b = first ? d : mu * buf[i] + damp * d; \
+            buf[i] = b; \
+            p[i] -= lr * (nesterov ? d + mu * b : b); \
+        } \
+    } \
+    static double norm_##S(const optim_job *j, int64_t n, const T *g) \
+    { \
+        double acc[8] = {0}; \
+        const double s = j->k[0]; \
+        int64_t i = 0; \
+        for (; i + 8 <= n; i += 8) \
+            for (int l = 0; l < 8; l++) { \
+                const double d = (double)g[i + l] * s; \
+                acc[l] += d * d; \
+            } \
+        for (; i < n; i++) acc[i & 7] += ((double)g[i] * s) * ((double)g[i] * s); \
+        return ((acc[0] + acc[4]) + (acc[1] + acc[5])) + ((acc[2] + acc[6]) + (acc[3] + acc[7])); \
+    } \
+    static double optim_block_##S(const optim_job *j, int64_t n, T *const *a) \
+    { \
+        const double s = j->k[0]; \
+        switch (j->kind) { \
+        case OPTIM_ADAMW: adamw_##S(j, n, a[0], a[1], a[2], a[3]); return 0; \
+        case OPTIM_SGD: sgd_##S(j, n, a[0], a[1], a[2]); return 0; \
+        case OPTIM_NORM: return norm_##S(j, n, a[0]); \
+        default: for (int64_t i = 0; i < n; i++) a[0][i] = (T)((double)a[0][i] * s); return 0; \
+        } \
+    } \
+    /* elements [begin, begin + n) of an entry, in blocks; arrays of another dtype pass through the stack */ \
+    static double optim_range_##S(const optim_job *j, const optim_entry *e, neap_dtype t, int64_t begin, int64_t n) \
+    { \
+        double sum = 0; \
+        T stack[MAX_ARRAYS][BLOCK], *a[MAX_ARRAYS]; \
+        bool same = true; \
+        for (int k = 0; k < j->n_arrays; k++) same = same && e->t[k] == t; \
+        const int64_t step = same ? n : BLOCK; \
+        for (int64_t i = begin; i < begin + n; i += step) { \
+            const int64_t m = begin + n - i < step ? begin + n - i : step; \
+            for (int k = 0; k < j->n_arrays; k++) { \
+                const int64_t es = (int64_t)np_dtype_size(e->t[k]); \
+                a[k] = same ? (T *)(void *)e->a[k] + i : stack[k]; \
+                if (!same) np_convert(t, stack[k], (int64_t)sizeof(T), e->t[k], e->a[k] + i * es, es, m); \
+            } \
+            sum += optim_block_##S(j, m, a); \
+            for (int k = 0; !same && k < j->n_arrays; k++) { \
+                const int64_t es = (int64_t)np_dtype_size(e->t[k]); \
+                if (j->writes >> k & 1) np_convert(e->t[k], e->a[k] + i * es, es, t, stack[k], (int64_t)sizeof(T), m); \
+            } \
+        } \
+        return sum; \
+    }
+OPTIM_RULES(float, f32)
+OPTIM_RULES(double, f64)
+
+void NP_CAT3(np_optim_chunk_, NP_ISA, )(const optim_job *j, int64_t chunk)
+{
+    int lo = 0, hi = j->n - 1; /* the last entry that begins at or before this chunk */
+    while (lo < hi) {
+        int mid = (lo + hi + 1) / 2;
+        if (j->e[mid].first_chunk <= chunk) lo = mid;
+        else hi = mid - 1;
+    }
+    const optim_entry *e = &j->e[lo];
+    int64_t begin = (chunk - e->first_chunk) * NP_GRAIN, n = e->numel - begin < NP_GRAIN ? e->numel - begin : NP_GRAIN;
+    double s = e->t[0] == NEAP_FLOAT64 ? optim_range_f64(j, e, NEAP_FLOAT64, begin, n)
+                                       : optim_range_f32(j, e, NEAP_FLOAT32, begin, n);
+    if (j->partial) j->partial[chunk] = s;
+}
+
+#ifdef NP_BASE_ONLY
+
+/* ---- the list */
+
+static void optim_free(neap_ctx *c, optim_job *j, int cap)
+{
+    for (int i = 0; i < j->n; i++)
+        for (int k = 0; k < j->n_arrays; k++) np_drop(j->e[i].used[k]);
+    np_obj_free(c, j->e, (size_t)cap * sizeof *j->e);
+    if (j->partial) np_obj_free(c, j->partial, (size_t)j->chunks * sizeof *j->partial);
+    j->e = NULL;
+    j->partial = NULL;
+}
+
+/* Array k of parameter i fits the parameter (array 0): shape, float dtype, host memory. */
+static bool check_array(neap_ctx *c, const neap_tensor *p, const neap_tensor *t, int i, const char *name, bool state)
+{
+    char a[128], b[128];
+    if (!t) return np_fail(c, NEAP_E_ARG, "parameter %d has a gradient but no %s", i + c->base, name);
+    if (!np_is_float((neap_dtype)t->dtype))
+        return np_fail(c, NEAP_E_DTYPE, "the %s of parameter %d is %s; only float tensors are optimized", name, i + c->base,
+                       np_dtype_name((neap_dtype)t->dtype));
+    if (!t->st->dev->backend.host_memory)
+        return np_fail(c, NEAP_E_NOKERNEL, "the %s of parameter %d is on %s, where this step has no kernel", name, i + c->base,
+                       t->st->dev->name);
+    bool fits = t->ndim == p->ndim && (t->dtype == p->dtype || (state && t->dtype == NEAP_FLOAT32));
+    for (int d = 0; fits && d < p->ndim; d++) fits = t->shape[d] == p->shape[d];
+    if (!fits)
+        return np_fail(c, t->dtype == p->dtype ? NEAP_E_SHAPE : NEAP_E_DTYPE, "the %s of parameter %d is %s, the parameter is %s",
+                       name, i + c->base, np_tensor_text(a, sizeof a, t), np_tensor_text(b, sizeof b, p));
+    if (np_overlaps_itself(t) && strcmp(name, "gradient") != 0)
+        return np_fail(c, NEAP_E_OVERLAP, "elements of the %s of parameter %d share memory; clone it", name, i + c->base);
+    return true;
+}
+
+/* Checks all lists, then makes the entries of those parameters that have a gradient (array `key` not NULL). */
+static bool optim_begin(neap_ctx *c, optim_job *j, int n, neap_tensor *const *const *lists, const char *const *names, int key)
+{
+    j->n = 0;
+    j->chunks = 0;
+    for (int i = 0; i < n; i++) {
+        if (!lists[key][i]) continue;
+        for (int k = 0; k < j->n_arrays; k++)
+            if (!check_array(c, lists[0][i], lists[k][i], i, names[k], k > key)) return false;
+    }
+    j->e = np_obj_new(c, (size_t)(n ? n : 1) * sizeof *j->e);
+    if (!j->e) return false;
+    for (int i = 0; i < n; i++) {
+        if (!lists[key][i] || lists[0][i]->numel == 0) continue;
+        optim_entry *e = &j->e[j->n++];
+        e->numel = lists[0][i]->numel;
+        e->first_chunk = j->chunks;
+        j->chunks += (e->numel + NP_GRAIN - 1) / NP_GRAIN;
+        for (int k = 0; k < j->n_arrays; k++) {
+            e->orig[k] = lists[k][i];
+            e->used[k] = np_as_contiguous(c, lists[k][i], (neap_dtype)lists[k][i]->dtype);
+            if (!e->used[k]) {
+                optim_free(c, j, n ? n : 1);
+                return false;
+            }
+            e->a[k] = np_ptr(e->used[k]);
+            e->t[k] = (neap_dtype)e->used[k]->dtype;
+        }
+    }
+    return true;
+}
+
+typedef struct run_arg {
+    const optim_job *j;
+    void (*chunk)(const optim_job *j, int64_t chunk);
+} run_arg;
+static void run_one(void *arg, int64_t chunk)
+{
+    const run_arg *r = arg;
+    r->chunk(r->j, chunk);
+}
+
+/* Runs the sweep; written arrays get a new version and copies go back. */
+static bool optim_run(neap_ctx *c, optim_job *j)
+{
+    static void (*const chunk[NP_N_ISA])(const optim_job *, int64_t) = { np_optim_chunk_0, np_optim_chunk_1, np_optim_chunk_2 };
+    run_arg r = { j, chunk[c->isa] };
+    bool ok = j->chunks == 0 || np_parallel(c, j->chunks, run_one, &r);
+    for (int i = 0; i < j->n; i++) {
+        for (int k = 0; k < j->n_arrays; k++) {
+            if (!(j->writes >> k & 1)) continue;
+            if (j->e[i].used[k] != j->e[i].orig[k]) ok = np_copy_into(c, j->e[i].orig[k], j->e[i].used[k]) && ok;
+            np_bump(j->e[i].orig[k]);
+        }
+    }
+    return ok;
+}
+
+static int finish(neap_ctx *c, const char *outer, bool ok)
+{
+    c->op_name = outer;
+    return ok && !np_pending(c) ? 0 : -1;
+}
+
+int neap_adamw_step(neap_ctx *c, const neap_adamw *o, int n, neap_tensor *const *params, neap_tensor *const *grads,
+                    neap_tensor *const *m, neap_tensor *const *v)
+{
+    if (np_pending(c)) return -1;
+    const char *outer = c->op_name;
+    c->op_name = "adamw_step";
+    if (o->step < 1)
+        return finish(c, outer, np_fail(c, NEAP_E_ARG, "step is %lld; the first step is 1", (long long)o->step));
+    double c1 = 1 - pow(o->beta1, (double)o->step), c2 = 1 - pow(o->beta2, (double)o->step);
+    optim_job j = { .kind = OPTIM_ADAMW, .n_arrays = 4, .writes = 1 | 4 | 8,
+                    .k = { o->beta1, o->beta2, o->lr / c1, 1 / sqrt(c2), o->eps,
+                           o->decoupled ? 1 - o->lr * o->weight_decay : 1, o->decoupled ? 0 : o->weight_decay } };
+    neap_tensor *const *const lists[] = { params, grads, m, v };
+    static const char *const names[] = { "parameter", "gradient", "first moment", "second moment" };
+    bool ok = optim_begin(c, &j, n, lists, names, 1);
+    if (ok) {
+        ok = optim_run(c, &j);
+        optim_free(c, &j, n ? n : 1);
+    }
+    return finish(c, outer, ok);
+}
+
+int neap_sgd_step(neap_ctx *c, const neap_sgd *o, int n, neap_tensor *const *params, neap_tensor *const *grads,
+                  neap_tensor *const *bufs)
+{
+    if (np_pending(c)) return -1;
+    const char *outer = c->op_name;
+    c->op_name = "sgd_step";
+    bool momentum = bufs && o->momentum != 0;
+    optim_job j = { .kind = OPTIM_SGD, .n_arrays = momentum ? 3 : 2, .writes = momentum ? 1 | 4 : 1,
+                    .flags = (o->nesterov ? 1 : 0) | (o->first ? 2 : 0) | (momentum ? 4 : 0),
+                    .k = { o->lr, o->momentum, o->dampening, o->weight_decay } };
+    neap_tensor *const *const lists[] = { params, grads, bufs };
+    static const char *const names[] = { "parameter", "gradient", "momentum buffer" };
+    bool ok = bufs || o->momentum == 0;
+    if (!ok) np_fail(c, NEAP_E_ARG, "momentum is %g, but there are no buffers", o->momentum);
+    ok = ok && optim_begin(c, &j, n, lists, names, 1);
+    if (ok) {
+        ok = optim_run(c, &j);
+        optim_free(c, &j, n ? n : 1);
+    }
+    return finish(c, outer, ok);
+}
+
+/* ---- clipping */
+
+/* sqrt(sum (s g)^2) / s over the list, its chunks in order. */
+static bool list_norm(neap_ctx *c, optim_job *j, double s, double *norm)
+{
+    double sum = 0;
+    j->kind = OPTIM_NORM;
+    j->writes = 0;
+    j->k[0] = s;
+    if (!optim_run(c, j)) return false;
+    for (int64_t i = 0; i < j->chunks; i++) sum += j->partial[i];
+    *norm = sqrt(sum) / s;
+    return true;
+}
+
+/* The largest absolute element; not finite: *bad is the first such tensor of the list. */
+static double list_max(const optim_job *j, int *bad)
+{
+    double most = 0;
+    for (int i = 0; i < j->n; i++) {
+        size_t es = np_dtype_size(j->e[i].t[0]);
+        for (int64_t k = 0; k < j->e[i].numel; k++) {
+            double x = fabs(np_load_double(j->e[i].t[0], j->e[i].a[0] + (size_t)k * es));
+            if (!isfinite(x)) {
+                *bad = i;
+                return x;
+            }
+            if (x > most) most = x;
+        }
+    }
+    return most;
+}
+
+/* A sum of squares that is not finite: an element is not finite (an error), or the squares overflowed. */
+static bool rescue_norm(neap_ctx *c, optim_job *j, int n, neap_tensor *const *grads, double *norm)
+{
+    int bad = -1, index = 0;
+    double most = list_max(j, &bad);
+    if (bad < 0) return list_norm(c, j, 1 / most, norm);
+    while (index < n && grads[index] != j->e[bad].orig[0]) index++;
+    return np_fail(c, NEAP_E_ARG, "the norm is not finite: gradient %d holds %s; all gradients are left as they were",
+                   index + c->base, isnan(most) ? "NaN" : "inf");
+}
+
+int neap_clip_grad_norm(neap_ctx *c, int n, neap_tensor *const *grads, double max_norm, double *norm)
+{
+    if (np_pending(c)) return -1;
+    const char *outer = c->op_name;
+    c->op_name = "clip_grad_norm";
+    optim_job j = { .n_arrays = 1 };
+    neap_tensor *const *const lists[] = { grads };
+    static const char *const names[] = { "clipped gradient" };
+    *norm = 0;
+    bool ok = optim_begin(c, &j, n, lists, names, 0);
+    if (!ok) return finish(c, outer, false);
+    if (j.chunks) {
+        j.partial = np_obj_new(c, (size_t)j.chunks * sizeof *j.partial);
+        ok = j.partial && list_norm(c, &j, 1, norm) && (isfinite(*norm) || rescue_norm(c, &j, n, grads, norm));
+        double s = max_norm / (*norm + 1e-6);
+        if (ok && s < 1) {
+            j.kind = OPTIM_SCALE;
+            j.writes = 1;
+            j.k[0] = s;
+            if (j.partial) np_obj_free(c, j.partial, (size_t)j.chunks * sizeof *j.partial), j.partial = NULL;
+            ok = optim_run(c, &j);
+        }
+    }
+    optim_free(c, &j, n ? n : 1);
+    return finish(c, outer, ok);
+}
+#endif
