@@ -5,14 +5,6 @@ local util = require "neap.util"
 
 local init = {}
 
--- Runs make() and copies its result into t, without recording and without leaving temporaries.
-local function fill(t, make)
-  neap.scope(function()
-    neap.no_grad(function() t:copy_(make()) end)
-  end)
-  return t
-end
-
 local function check(who, t)
   if not neap.is_tensor(t) then util.fail("E-ARG", "%s: needs a tensor, got %s", who, util.kind(t)) end
 end
@@ -27,16 +19,12 @@ local function fans(who, t)
   return t:size(2) * field, t:size(1) * field
 end
 
-local function draw(kind, t, generator)
-  return neap[kind](t.shape, { dtype = t.dtype, generator = generator })
-end
-
 local function uniform(t, low, high, generator)
-  return fill(t, function() return draw("rand", t, generator) * (high - low) + low end)
+  return neap.no_grad(t.uniform_, t, low, high, { generator = generator })
 end
 
 local function normal(t, mean, std, generator)
-  return fill(t, function() return draw("randn", t, generator) * std + mean end)
+  return neap.no_grad(t.normal_, t, mean, std, { generator = generator })
 end
 
 --- Uniform in [low, high); options low = 0, high = 1, generator.
@@ -57,7 +45,7 @@ end
 function init.constant_(t, value)
   check("nn.init.constant_", t)
   util.number("nn.init.constant_", "the value", value)
-  return fill(t, function() return neap.full(t.shape, value, { dtype = t.dtype }) end)
+  return neap.no_grad(t.fill_, t, value)
 end
 
 function init.zeros_(t) return init.constant_(t, 0) end
