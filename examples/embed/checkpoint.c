@@ -76,11 +76,11 @@ int main(void)
     neap_tensor *w = neap_from_data(c, 2, wshape, NEAP_FLOAT32, ws);
     if (w) neap_set_requires_grad(c, w, 1);
     int same = w && gradient(c, x, w, 0) == gradient(c, x, w, 1);
-    printf("the gradients are %s\n", same ? "the same, bit for bit" : "DIFFERENT");
     neap_free(x);
     neap_free(w);
     int failed = neap_error(c) != NEAP_OK;
     if (failed) fprintf(stderr, "%s [%s]\n", neap_error_message(c), neap_code_name(neap_error(c)));
+    else printf("the gradients are %s\n", same ? "the same, bit for bit" : "DIFFERENT");
     neap_ctx_free(c);
     return failed || !same;
 }
