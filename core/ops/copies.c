@@ -1,11 +1,15 @@
-/* copies.c - ops that move elements as they are: clone, contiguous, to, copy_, fill_, cat, stack, zeros_like ...
+/* copies.c - ops that move elements as they are: clone, contiguous, to, copy_, fill_, cat, stack, zeros_like
+ * ...
  *
  * One kernel serves every device: all of them are np_copy_into or a fill, which know how to cross devices and
  * to convert. contiguous and to are views (aliases of their operand) when there is nothing to do. */
 #include "autograd/autograd.h"
 #include "ops/sample.h"
 
-static inline bool copy_first(np_frame *f) { return np_copy_into(f->c, f->out[0], f->in[0]); }
+static inline bool copy_first(np_frame *f)
+{
+    return np_copy_into(f->c, f->out[0], f->in[0]);
+}
 
 /* The part of y that begins at position `at` of dim d, of the given size there. */
 static inline neap_tensor part_of(const neap_tensor *y, int d, int64_t at, int64_t size)
@@ -19,15 +23,42 @@ static inline neap_tensor part_of(const neap_tensor *y, int d, int64_t at, int64
     return part;
 }
 
-NP_CPU(clone)(np_frame *f) { return copy_first(f); }
-NP_CPU(contiguous)(np_frame *f) { return copy_first(f); }
-NP_CPU(to)(np_frame *f) { return copy_first(f); }
-NP_CPU(copy_)(np_frame *f) { return np_copy_into(f->c, f->out[0], f->in[1]); }
-NP_CPU(fill_)(np_frame *f) { return np_fill_value(f->c, f->out[0], f->attr[0].f); }
-NP_CPU(zero_)(np_frame *f) { return np_fill_zero(f->c, f->out[0]); }
-NP_CPU(zeros_like)(np_frame *f) { return np_fill_zero(f->c, f->out[0]); }
-NP_CPU(ones_like)(np_frame *f) { return np_fill_value(f->c, f->out[0], 1); }
-NP_CPU(full_like)(np_frame *f) { return np_fill_value(f->c, f->out[0], f->attr[0].f); }
+NP_CPU(clone)(np_frame *f)
+{
+    return copy_first(f);
+}
+NP_CPU(contiguous)(np_frame *f)
+{
+    return copy_first(f);
+}
+NP_CPU(to)(np_frame *f)
+{
+    return copy_first(f);
+}
+NP_CPU(copy_)(np_frame *f)
+{
+    return np_copy_into(f->c, f->out[0], f->in[1]);
+}
+NP_CPU(fill_)(np_frame *f)
+{
+    return np_fill_value(f->c, f->out[0], f->attr[0].f);
+}
+NP_CPU(zero_)(np_frame *f)
+{
+    return np_fill_zero(f->c, f->out[0]);
+}
+NP_CPU(zeros_like)(np_frame *f)
+{
+    return np_fill_zero(f->c, f->out[0]);
+}
+NP_CPU(ones_like)(np_frame *f)
+{
+    return np_fill_value(f->c, f->out[0], 1);
+}
+NP_CPU(full_like)(np_frame *f)
+{
+    return np_fill_value(f->c, f->out[0], f->attr[0].f);
+}
 
 NP_CPU(cat)(np_frame *f)
 {
@@ -47,7 +78,8 @@ NP_CPU(stack)(np_frame *f)
     int d = (int)f->attr[0].i;
     for (int i = 0; i < f->n_in; i++) {
         neap_tensor slice = part_of(y, d, i, 1);
-        for (int k = d; k + 1 < y->ndim; k++) slice.shape[k] = y->shape[k + 1], slice.stride[k] = y->stride[k + 1];
+        for (int k = d; k + 1 < y->ndim; k++)
+            slice.shape[k] = y->shape[k + 1], slice.stride[k] = y->stride[k + 1];
         np_tensor_geometry(&slice, y->ndim - 1, slice.shape, slice.stride, slice.offset);
         if (!np_copy_into(f->c, &slice, f->in[i])) return false;
     }
@@ -56,8 +88,14 @@ NP_CPU(stack)(np_frame *f)
 
 #ifdef NP_BASE_ONLY
 
-static void s_int(np_sampler *s, int k, int64_t v) { s->attr[k] = (np_attr){.i = v, .has = 1}; }
-static void s_float(np_sampler *s, int k, double v) { s->attr[k] = (np_attr){.f = v, .has = 1}; }
+static void s_int(np_sampler *s, int k, int64_t v)
+{
+    s->attr[k] = (np_attr){.i = v, .has = 1};
+}
+static void s_float(np_sampler *s, int k, double v)
+{
+    s->attr[k] = (np_attr){.f = v, .has = 1};
+}
 
 /* A view of in[0] that is in[0]: when an op has nothing to do. */
 static void meta_alias(np_frame *f)
@@ -66,17 +104,21 @@ static void meta_alias(np_frame *f)
     np_meta_view(f, 0, x->ndim, x->shape, x->stride, x->offset);
 }
 
-static void identity_grad(np_back *b) { b->dx[0] = b->g[0]; }
+static void identity_grad(np_back *b)
+{
+    b->dx[0] = b->g[0];
+}
 
 /* ---- copies of one tensor */
 
 /* clone(x): a copy with its own memory; gradients flow through. */
 NP_OP(clone) = {
-    NP_NAMED(clone), .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP | NP_ANYWHERE,
+    NP_NAMED(clone),        .args = "x:T -> y:T",  .tags = NP_POINTWISE | NP_CHEAP | NP_ANYWHERE,
     .infer = np_infer_same, .grad = identity_grad, .sample = np_sample_unary,
 };
 
-/* contiguous(x): x with its elements in row-major order in memory; a view of x itself when they are already. */
+/* contiguous(x): x with its elements in row-major order in memory; a view of x itself when they are already.
+ */
 static bool contiguous_infer(np_frame *f)
 {
     if (!np_infer_same(f)) return false;
@@ -85,7 +127,7 @@ static bool contiguous_infer(np_frame *f)
 }
 
 NP_OP(contiguous) = {
-    NP_NAMED(contiguous), .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP | NP_ANYWHERE,
+    NP_NAMED(contiguous),      .args = "x:T -> y:T",  .tags = NP_POINTWISE | NP_CHEAP | NP_ANYWHERE,
     .infer = contiguous_infer, .grad = identity_grad, .sample = np_sample_unary,
 };
 
@@ -117,7 +159,8 @@ static void to_grad(np_back *b)
     int ndim;
     int64_t shape[NEAP_MAX_DIMS];
     neap_dtype dtype;
-    if (np_input_shape(b, 0, &ndim, shape, &dtype)) b->dx[0] = np_to(b, b->g[0], (int)dtype, input_device(b, 0));
+    if (np_input_shape(b, 0, &ndim, shape, &dtype))
+        b->dx[0] = np_to(b, b->g[0], (int)dtype, input_device(b, 0));
 }
 
 static bool to_sample(np_sampler *s, int i)
@@ -128,21 +171,25 @@ static bool to_sample(np_sampler *s, int i)
 }
 
 NP_OP(to) = {
-    NP_NAMED(to), .args = "x:T ; dtype:dtype? device:device? -> y:T", .tags = NP_CHEAP | NP_ANYWHERE,
-    .infer = to_infer, .grad = to_grad, .sample = to_sample,
+    NP_NAMED(to),
+    .args = "x:T ; dtype:dtype? device:device? -> y:T",
+    .tags = NP_CHEAP | NP_ANYWHERE,
+    .infer = to_infer,
+    .grad = to_grad,
+    .sample = to_sample,
 };
 
 /* ---- constants of x's shape */
 
 /* zeros_like(x): zeros with the shape, dtype and device of x. */
 NP_OP(zeros_like) = {
-    NP_NAMED(zeros_like), .args = "x:T -> y:T", .tags = NP_CHEAP | NP_NODIFF | NP_ANYWHERE,
+    NP_NAMED(zeros_like),   .args = "x:T -> y:T",      .tags = NP_CHEAP | NP_NODIFF | NP_ANYWHERE,
     .infer = np_infer_same, .sample = np_sample_unary,
 };
 
 /* ones_like(x): ones with the shape, dtype and device of x. */
 NP_OP(ones_like) = {
-    NP_NAMED(ones_like), .args = "x:T -> y:T", .tags = NP_CHEAP | NP_NODIFF | NP_ANYWHERE,
+    NP_NAMED(ones_like),    .args = "x:T -> y:T",      .tags = NP_CHEAP | NP_NODIFF | NP_ANYWHERE,
     .infer = np_infer_same, .sample = np_sample_unary,
 };
 
@@ -154,7 +201,7 @@ static bool value_sample(np_sampler *s, int i)
 
 /* full_like(x, value): one value everywhere, with the shape, dtype and device of x. */
 NP_OP(full_like) = {
-    NP_NAMED(full_like), .args = "x:T value:float -> y:T", .tags = NP_CHEAP | NP_NODIFF | NP_ANYWHERE,
+    NP_NAMED(full_like),    .args = "x:T value:float -> y:T", .tags = NP_CHEAP | NP_NODIFF | NP_ANYWHERE,
     .infer = np_infer_same, .sample = value_sample,
 };
 
@@ -167,14 +214,18 @@ static void forget_grad(np_back *b)
 
 /* fill_(x, value): every element of x becomes value. */
 NP_OP(fill_) = {
-    NP_NAMED(fill_), .args = "x:T value:float -> y:T", .tags = NP_INPLACE | NP_POINTWISE | NP_CHEAP | NP_ANYWHERE,
-    .infer = np_infer_same, .grad = forget_grad, .sample = value_sample,
+    NP_NAMED(fill_),
+    .args = "x:T value:float -> y:T",
+    .tags = NP_INPLACE | NP_POINTWISE | NP_CHEAP | NP_ANYWHERE,
+    .infer = np_infer_same,
+    .grad = forget_grad,
+    .sample = value_sample,
 };
 
 /* zero_(x): every element of x becomes 0. */
 NP_OP(zero_) = {
-    NP_NAMED(zero_), .args = "x:T -> y:T", .tags = NP_INPLACE | NP_POINTWISE | NP_CHEAP | NP_ANYWHERE,
-    .infer = np_infer_same, .grad = forget_grad, .sample = np_sample_unary,
+    NP_NAMED(zero_),        .args = "x:T -> y:T", .tags = NP_INPLACE | NP_POINTWISE | NP_CHEAP | NP_ANYWHERE,
+    .infer = np_infer_same, .grad = forget_grad,  .sample = np_sample_unary,
 };
 
 /* copy_(x, src): the elements of src into x, broadcast, converted to x's dtype and moved to its device. */
@@ -188,7 +239,8 @@ static bool copy_infer(np_frame *f)
     bool ok = np_broadcast_shape(&ndim, shape, src->ndim, src->shape) && ndim == x->ndim;
     for (int d = 0; ok && d < ndim; d++) ok = shape[d] == x->shape[d];
     if (!ok)
-        return np_fail(f->c, NEAP_E_SHAPE, "%s does not broadcast to %s: counted from the last, a size must be equal or 1",
+        return np_fail(f->c, NEAP_E_SHAPE,
+                       "%s does not broadcast to %s: counted from the last, a size must be equal or 1",
                        np_shape_text(from, sizeof from, src->ndim, src->shape),
                        np_shape_text(to, sizeof to, x->ndim, x->shape));
     f->dev = x->st->dev;
@@ -219,8 +271,12 @@ static bool copy_sample(np_sampler *s, int i)
 }
 
 NP_OP(copy_) = {
-    NP_NAMED(copy_), .args = "x:T src:N -> y:T", .tags = NP_INPLACE | NP_POINTWISE | NP_CHEAP | NP_ANYWHERE,
-    .infer = copy_infer, .grad = copy_grad, .sample = copy_sample,
+    NP_NAMED(copy_),
+    .args = "x:T src:N -> y:T",
+    .tags = NP_INPLACE | NP_POINTWISE | NP_CHEAP | NP_ANYWHERE,
+    .infer = copy_infer,
+    .grad = copy_grad,
+    .sample = copy_sample,
 };
 
 /* ---- joining */
@@ -252,7 +308,8 @@ static bool cat_infer(np_frame *f)
         bool fits = x->ndim == first->ndim;
         for (int k = 0; fits && k < x->ndim; k++) fits = k == d || x->shape[k] == first->shape[k];
         if (!fits)
-            return np_fail(c, NEAP_E_SHAPE, "%s and %s (tensor %d) do not join along dimension %d: other sizes must be equal",
+            return np_fail(c, NEAP_E_SHAPE,
+                           "%s and %s (tensor %d) do not join along dimension %d: other sizes must be equal",
                            np_shape_text(a, sizeof a, first->ndim, first->shape),
                            np_shape_text(b, sizeof b, x->ndim, x->shape), i + c->base, d + c->base);
         if (__builtin_add_overflow(shape[d], x->shape[d], &shape[d]))
@@ -281,12 +338,17 @@ static bool cat_sample(np_sampler *s, int i)
     if (i > 2) return false;
     s_int(s, 0, i == 2 ? -1 : i);
     if (i == 1) return np_s_tensor(s, -2, 2, 1, 2, n, n + 1) && np_s_tensor(s, -2, 2, 0, 2, n, n);
-    return np_s_tensor(s, -2, 2, 0, 2, n, n) && np_s_tensor(s, -2, 2, 2, 2, n, n) && np_s_tensor(s, -2, 2, 1, 2, n, n);
+    return np_s_tensor(s, -2, 2, 0, 2, n, n) && np_s_tensor(s, -2, 2, 2, 2, n, n) &&
+           np_s_tensor(s, -2, 2, 1, 2, n, n);
 }
 
 NP_OP(cat) = {
-    NP_NAMED(cat), .args = "xs:T* dim:dim=0 -> y:T", .tags = NP_CHEAP | NP_ANYWHERE,
-    .infer = cat_infer, .grad = cat_grad, .sample = cat_sample,
+    NP_NAMED(cat),
+    .args = "xs:T* dim:dim=0 -> y:T",
+    .tags = NP_CHEAP | NP_ANYWHERE,
+    .infer = cat_infer,
+    .grad = cat_grad,
+    .sample = cat_sample,
 };
 
 /* stack(xs, dim = 1): tensors of one shape as the slices of a new dimension. */
@@ -299,7 +361,8 @@ static bool stack_infer(np_frame *f)
     int64_t shape[NEAP_MAX_DIMS];
     if (!join_types(f, &dtype)) return false;
     if (first->ndim == NEAP_MAX_DIMS)
-        return np_fail(c, NEAP_E_DIMS, "the tensors have %d dimensions: there is no room for one more", first->ndim);
+        return np_fail(c, NEAP_E_DIMS, "the tensors have %d dimensions: there is no room for one more",
+                       first->ndim);
     int d = np_wrap_dim(c, f->attr[0].i, first->ndim + 1);
     if (d < 0) return false;
     f->attr[0].i = d;
@@ -327,12 +390,17 @@ static bool stack_sample(np_sampler *s, int i)
 {
     if (i > 2) return false;
     s_int(s, 0, i == 2 ? -1 : i);
-    return np_s_tensor(s, -2, 2, 0, 2, (int64_t)2, (int64_t)3) && np_s_tensor(s, -2, 2, i, 2, (int64_t)2, (int64_t)3);
+    return np_s_tensor(s, -2, 2, 0, 2, (int64_t)2, (int64_t)3) &&
+           np_s_tensor(s, -2, 2, i, 2, (int64_t)2, (int64_t)3);
 }
 
 NP_OP(stack) = {
-    NP_NAMED(stack), .args = "xs:T* dim:dim=0 -> y:T", .tags = NP_CHEAP | NP_ANYWHERE,
-    .infer = stack_infer, .grad = stack_grad, .sample = stack_sample,
+    NP_NAMED(stack),
+    .args = "xs:T* dim:dim=0 -> y:T",
+    .tags = NP_CHEAP | NP_ANYWHERE,
+    .infer = stack_infer,
+    .grad = stack_grad,
+    .sample = stack_sample,
 };
 
 #endif

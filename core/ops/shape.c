@@ -1,82 +1,12 @@
-/* shape.c - ops that look at the same elements another way: select, narrow, expand, permute, view, reshape ...
+/* shape.c - ops that look at the same elements another way: select, narrow, expand, permute, view, reshape
+ * ...
  *
- * A view has no kernel: its infer describes a geometry over the operand's storage and the dispatcher makes it.
- * Negative dims and positions are resolved in the call's attributes, so gradients find them resolved. reshape and
- * flatten are views when the layout allows it and copies when not. Copies proper are in copies.c. */
+ * A view has no kernel: its infer describes a geometry over the operand's storage and the dispatcher makes
+ * it. Negative dims and positions are resolved in the call's attributes, so gradients find them resolved.
+ * reshape and flatten are views when the layout allows it and copies when not. Copies proper are in copies.c,
+ * free geometry over a storage is in windows.c. */
 #include "autograd/autograd.h"
 #include "ops/sample.h"
-
-/* restride's kernel needs the whole span that both geometries touch. */
-typedef struct geometry {
-    int ndim;
-    const int64_t *shape, *stride;
-    int64_t offset;
-} geometry;
-
-/* Widens [*lo, *hi] (elements) by what g touches. */
-static inline void geometry_span(const geometry *g, int64_t *lo, int64_t *hi)
-{
-    int64_t first = g->offset, last = g->offset;
-    for (int i = 0; i < g->ndim; i++) {
-        if (g->shape[i] == 0) return;
-        if (g->stride[i] < 0)
-            first += g->stride[i] * (g->shape[i] - 1);
-        else
-            last += g->stride[i] * (g->shape[i] - 1);
-    }
-    if (first < *lo) *lo = first;
-    if (last > *hi) *hi = last;
-}
-
-/* The elements of `src` added one by one to those of `dst`, which may overlap itself. Host memory. */
-static inline void add_elements(neap_tensor *dst, const neap_tensor *src)
-{
-    int64_t index[NEAP_MAX_DIMS] = {0};
-    neap_dtype t = (neap_dtype)dst->dtype;
-    size_t item = np_itemsize(dst);
-    for (int64_t i = 0; i < src->numel; i++) {
-        int64_t at = 0;
-        for (int d = 0; d < dst->ndim; d++) at += index[d] * dst->stride[d];
-        char *p = np_ptr(dst) + at * (int64_t)item;
-        np_store_double(t, p, np_load_double(t, p) + np_load_double(t, np_ptr(src) + (size_t)i * item));
-        for (int d = dst->ndim - 1; d >= 0 && ++index[d] == dst->shape[d]; d--) index[d] = 0;
-    }
-}
-
-/* A host buffer over the span of two geometries, zeroed, and the tensor that lies in it as `of` says. */
-typedef struct stage {
-    np_storage st;
-    neap_tensor t;
-    int64_t lo;
-    size_t bytes;
-} stage;
-
-static inline bool stage_open(neap_ctx *c, stage *s, neap_dtype dtype, const geometry *of, const geometry *to)
-{
-    int64_t hi = INT64_MIN;
-    memset(s, 0, sizeof *s);
-    s->lo = INT64_MAX;
-    geometry_span(of, &s->lo, &hi);
-    geometry_span(to, &s->lo, &hi);
-    s->bytes = s->lo > hi ? 0 : (size_t)(hi - s->lo + 1) * np_dtype_size(dtype);
-    s->st = (np_storage){.refs = 1, .dev = c->devices[0], .bytes = s->bytes};
-    s->st.data = np_mem_take(&c->devices[0]->mem, s->bytes, NEAP_WORKSPACE);
-    if (!s->st.data) return false;
-    memset(s->st.data, 0, s->bytes);
-    s->t = (neap_tensor){.refs = 1, .c = c, .dtype = (uint8_t)dtype, .st = &s->st};
-    return true;
-}
-
-static inline neap_tensor *stage_as(stage *s, const geometry *g)
-{
-    np_tensor_geometry(&s->t, g->ndim, g->shape, g->stride, g->offset - s->lo);
-    return &s->t;
-}
-
-static inline void stage_close(neap_ctx *c, stage *s)
-{
-    np_mem_give(&c->devices[0]->mem, s->st.data, s->bytes, NEAP_WORKSPACE);
-}
 
 static inline bool copy_reshaped(np_frame *f)
 {
@@ -88,8 +18,14 @@ static inline bool copy_reshaped(np_frame *f)
     return np_copy_into(f->c, &like_x, x);
 }
 
-NP_CPU(reshape)(np_frame *f) { return copy_reshaped(f); }
-NP_CPU(flatten)(np_frame *f) { return copy_reshaped(f); }
+NP_CPU(reshape)(np_frame *f)
+{
+    return copy_reshaped(f);
+}
+NP_CPU(flatten)(np_frame *f)
+{
+    return copy_reshaped(f);
+}
 
 /* g (the shape of the window) into zeros of the given shape. */
 NP_CPU(narrow_backward)(np_frame *f)
@@ -102,48 +38,6 @@ NP_CPU(narrow_backward)(np_frame *f)
     stride[d] *= f->attr[3].i;
     np_tensor_geometry(&window, y->ndim, f->in[0]->shape, stride, y->offset + f->attr[2].i * y->stride[d]);
     return np_copy_into(f->c, &window, f->in[0]);
-}
-
-NP_CPU(restride)(np_frame *f)
-{
-    neap_tensor *x = f->in[0];
-    geometry to = {f->attr[0].n, f->attr[0].v, f->attr[1].v, f->attr[2].i};
-    geometry of = {x->ndim, x->shape, f->attr[3].v, f->attr[4].i};
-    stage s;
-    if (!stage_open(f->c, &s, (neap_dtype)x->dtype, &of, &to)) return false;
-    neap_tensor *place = stage_as(&s, &of);
-    bool ok;
-    if (np_overlaps_itself(place)) {
-        neap_tensor *host = np_to_host(f->c, x);
-        ok = host != NULL;
-        if (ok) add_elements(place, host);
-        np_drop(host);
-    } else {
-        ok = np_copy_into(f->c, place, x);
-    }
-    ok = ok && np_copy_into(f->c, f->out[0], stage_as(&s, &to));
-    stage_close(f->c, &s);
-    return ok;
-}
-
-NP_CPU(zero_window)(np_frame *f)
-{
-    neap_tensor *x = f->in[0];
-    geometry window = {f->attr[0].n, f->attr[0].v, f->attr[1].v, f->attr[2].i};
-    geometry of = {x->ndim, x->shape, f->attr[3].v, f->attr[4].i};
-    stage s;
-    if (!stage_open(f->c, &s, (neap_dtype)x->dtype, &of, &window)) return false;
-    bool ok = np_copy_into(f->c, stage_as(&s, &of), x) && np_fill_zero(f->c, stage_as(&s, &window)) &&
-              np_copy_into(f->c, f->out[0], stage_as(&s, &of));
-    stage_close(f->c, &s);
-    return ok;
-}
-
-NP_CPU(as_strided_scatter_)(np_frame *f)
-{
-    neap_tensor window = *f->out[0];
-    np_tensor_geometry(&window, f->attr[0].n, f->attr[0].v, f->attr[1].v, f->attr[2].i);
-    return np_copy_into(f->c, &window, f->in[1]);
 }
 
 #ifdef NP_BASE_ONLY
@@ -164,8 +58,7 @@ static bool resolve_shape(np_frame *f, int k, int64_t *shape)
     np_shape_text(to, sizeof to, a->n, a->v);
     for (int i = 0; i < a->n; i++) {
         shape[i] = a->v[i];
-        if (shape[i] == -1 && hole < 0)
-            hole = i;
+        if (shape[i] == -1 && hole < 0) hole = i;
         else if (shape[i] == -1)
             return np_fail(c, NEAP_E_SHAPE, "%s has -1 twice: only one size can be worked out", to);
         else if (shape[i] < 0)
@@ -180,13 +73,14 @@ static bool resolve_shape(np_frame *f, int k, int64_t *shape)
     }
     if (hole < 0 && known == x->numel) return true;
     if (hole >= 0 && known == 0)
-        return np_fail(c, NEAP_E_SHAPE, "the -1 in %s cannot be worked out next to a size of 0: write it out", to);
+        return np_fail(c, NEAP_E_SHAPE, "the -1 in %s cannot be worked out next to a size of 0: write it out",
+                       to);
     return np_fail(c, NEAP_E_SHAPE, "%s has %lld elements, which do not fit the shape %s",
                    np_shape_text(from, sizeof from, x->ndim, x->shape), (long long)x->numel, to);
 }
 
-/* Strides that show x's elements in row-major order as `shape`; false if its memory layout has none. Groups of
- * neighbouring dims that are one run in memory are cut anew; numel is the same. */
+/* Strides that show x's elements in row-major order as `shape`; false if its memory layout has none. Groups
+ * of neighbouring dims that are one run in memory are cut anew; numel is the same. */
 static bool view_strides(const neap_tensor *x, int ndim, const int64_t *shape, int64_t *stride)
 {
     if (x->numel == 0 || x->contiguous) {
@@ -214,17 +108,16 @@ static bool view_or_copy(np_frame *f, int ndim, const int64_t *shape)
     int64_t stride[NEAP_MAX_DIMS];
     neap_tensor *x = f->in[0];
     if (!np_same_device(f)) return false;
-    if (view_strides(x, ndim, shape, stride))
-        np_meta_view(f, 0, ndim, shape, stride, x->offset);
-    else
-        np_meta_set(f, 0, (neap_dtype)x->dtype, ndim, shape);
+    if (view_strides(x, ndim, shape, stride)) np_meta_view(f, 0, ndim, shape, stride, x->offset);
+    else np_meta_set(f, 0, (neap_dtype)x->dtype, ndim, shape);
     return true;
 }
 
 /* A dim attribute of a tensor that has dims, resolved in place. */
 static bool resolve_dim(np_frame *f, int k, int ndim)
 {
-    if (ndim == 0) return np_fail(f->c, NEAP_E_DIMS, "the tensor has 0 dimensions: there is nothing to choose from");
+    if (ndim == 0)
+        return np_fail(f->c, NEAP_E_DIMS, "the tensor has 0 dimensions: there is nothing to choose from");
     int d = np_wrap_dim(f->c, f->attr[k].i, ndim);
     f->attr[k].i = d;
     return d >= 0;
@@ -254,7 +147,10 @@ static void reshape_grad(np_back *b)
 
 /* ---- helpers of samples */
 
-static void s_int(np_sampler *s, int k, int64_t v) { s->attr[k] = (np_attr){.i = v, .has = 1}; }
+static void s_int(np_sampler *s, int k, int64_t v)
+{
+    s->attr[k] = (np_attr){.i = v, .has = 1};
+}
 
 /* Attribute k = the first n of a, b, c. */
 static void s_list(np_sampler *s, int k, int n, int64_t a, int64_t b, int64_t c)
@@ -313,8 +209,9 @@ static bool select_sample(np_sampler *s, int i)
 }
 
 NP_OP(select) = {
-    NP_NAMED(select), .args = "x:T dim:dim i:index -> y:T", .tags = NP_VIEW | NP_CHEAP,
-    .infer = select_infer, .grad = select_grad, .sample = select_sample,
+    NP_NAMED(select),           .args = "x:T dim:dim i:index -> y:T",
+    .tags = NP_VIEW | NP_CHEAP, .infer = select_infer,
+    .grad = select_grad,        .sample = select_sample,
 };
 
 /* narrow(x, dim, start, length, {step = 1}): length positions of a dimension, from start on. A view. */
@@ -327,12 +224,14 @@ static bool narrow_infer(np_frame *f)
     int d = (int)f->attr[0].i;
     int64_t size = x->shape[d], start = f->attr[1].i;
     if (step < 1) return np_fail(c, NEAP_E_ARG, "the step is %lld: it must be 1 or more", (long long)step);
-    if (length < 0) return np_fail(c, NEAP_E_ARG, "the length is %lld: it must be 0 or more", (long long)length);
+    if (length < 0)
+        return np_fail(c, NEAP_E_ARG, "the length is %lld: it must be 0 or more", (long long)length);
     if (length > 0 || start != size) start = np_wrap_index(c, start, size, d);
     if (start < 0) return false;
     if (length > 0 && (length - 1) > (size - 1 - start) / step)
-        return np_fail(c, NEAP_E_INDEX, "%lld positions from %lld in steps of %lld leave dimension %d of size %lld",
-                       (long long)length, (long long)(start + c->base), (long long)step, d + c->base, (long long)size);
+        return np_fail(
+            c, NEAP_E_INDEX, "%lld positions from %lld in steps of %lld leave dimension %d of size %lld",
+            (long long)length, (long long)(start + c->base), (long long)step, d + c->base, (long long)size);
     f->attr[1].i = start;
     geometry_of(f, shape, stride);
     shape[d] = length;
@@ -353,7 +252,8 @@ static void narrow_grad(np_back *b)
 
 static bool narrow_sample(np_sampler *s, int i)
 {
-    static const int8_t dim[] = {0, 1, -2, 1}, start[] = {1, 0, -2, 4}, length[] = {2, 3, 1, 0}, step[] = {1, 2, 1, 1};
+    static const int8_t dim[] = {0, 1, -2, 1}, start[] = {1, 0, -2, 4}, length[] = {2, 3, 1, 0},
+                        step[] = {1, 2, 1, 1};
     if (i > 3) return false;
     s_int(s, 0, dim[i]);
     s_int(s, 1, start[i]);
@@ -363,8 +263,9 @@ static bool narrow_sample(np_sampler *s, int i)
 }
 
 NP_OP(narrow) = {
-    NP_NAMED(narrow), .args = "x:T dim:dim start:index length:int ; step:int=1 -> y:T", .tags = NP_VIEW | NP_CHEAP,
-    .infer = narrow_infer, .grad = narrow_grad, .sample = narrow_sample,
+    NP_NAMED(narrow),           .args = "x:T dim:dim start:index length:int ; step:int=1 -> y:T",
+    .tags = NP_VIEW | NP_CHEAP, .infer = narrow_infer,
+    .grad = narrow_grad,        .sample = narrow_sample,
 };
 
 /* narrow_backward(g, shape, dim, start, step): g where narrow took its elements, zeros elsewhere. */
@@ -375,7 +276,8 @@ static bool narrow_backward_infer(np_frame *f)
     if (!np_same_device(f)) return false;
     bool ok = a[0].n == g->ndim && a[1].i >= 0 && a[1].i < g->ndim && a[2].i >= 0 && a[3].i >= 1;
     for (int d = 0; ok && d < g->ndim; d++)
-        ok = d == a[1].i ? g->shape[d] == 0 || a[2].i + (g->shape[d] - 1) * a[3].i < a[0].v[d] : g->shape[d] == a[0].v[d];
+        ok = d == a[1].i ? g->shape[d] == 0 || a[2].i + (g->shape[d] - 1) * a[3].i < a[0].v[d]
+                         : g->shape[d] == a[0].v[d];
     if (!ok) return np_fail(f->c, NEAP_E_SHAPE, "the gradient of narrow does not fit its input");
     np_meta_set(f, 0, (neap_dtype)g->dtype, a[0].n, a[0].v);
     return true;
@@ -402,14 +304,18 @@ static bool narrow_backward_sample(np_sampler *s, int i)
 }
 
 NP_OP(narrow_backward) = {
-    NP_NAMED(narrow_backward), .args = "g:T shape:shape dim:dim start:index step:int -> y:T",
+    NP_NAMED(narrow_backward),
+    .args = "g:T shape:shape dim:dim start:index step:int -> y:T",
     .tags = NP_CHEAP | NP_INTERNAL | NP_ANYWHERE,
-    .infer = narrow_backward_infer, .grad = narrow_backward_grad, .sample = narrow_backward_sample,
+    .infer = narrow_backward_infer,
+    .grad = narrow_backward_grad,
+    .sample = narrow_backward_sample,
 };
 
 /* ---- repeating and reordering dims */
 
-/* expand(x, shape): x repeated along dims of size 1 and along new leading ones, without copying; -1 keeps a size. */
+/* expand(x, shape): x repeated along dims of size 1 and along new leading ones, without copying; -1 keeps a
+ * size. */
 static bool expand_infer(np_frame *f)
 {
     neap_ctx *c = f->c;
@@ -423,21 +329,27 @@ static bool expand_infer(np_frame *f)
     int extra = a->n - x->ndim;
     bool fits = extra >= 0;
     for (int d = 0; fits && d < a->n; d++) {
-        int64_t own = d >= extra ? x->shape[d - extra] : 1, want = a->v[d] == -1 && d >= extra ? own : a->v[d];
+        int64_t own = d >= extra ? x->shape[d - extra] : 1,
+                want = a->v[d] == -1 && d >= extra ? own : a->v[d];
         fits = want >= 0 && (own == want || own == 1);
         shape[d] = want;
         stride[d] = d >= extra && own == want ? x->stride[d - extra] : 0;
     }
     if (!fits)
-        return np_fail(c, NEAP_E_SHAPE,
-                       "%s does not expand to %s: counted from the last, a size must be equal or 1 (-1 keeps it)",
-                       np_shape_text(from, sizeof from, x->ndim, x->shape), np_shape_text(to, sizeof to, a->n, a->v));
-    if (np_shape_numel(a->n, shape) < 0) return np_fail(c, NEAP_E_SHAPE, "the result has more elements than can be counted");
+        return np_fail(
+            c, NEAP_E_SHAPE,
+            "%s does not expand to %s: counted from the last, a size must be equal or 1 (-1 keeps it)",
+            np_shape_text(from, sizeof from, x->ndim, x->shape), np_shape_text(to, sizeof to, a->n, a->v));
+    if (np_shape_numel(a->n, shape) < 0)
+        return np_fail(c, NEAP_E_SHAPE, "the result has more elements than can be counted");
     np_meta_view(f, 0, a->n, shape, stride, x->offset);
     return true;
 }
 
-static void expand_grad(np_back *b) { b->dx[0] = np_unbroadcast(b, b->g[0], 0); }
+static void expand_grad(np_back *b)
+{
+    b->dx[0] = np_unbroadcast(b, b->g[0], 0);
+}
 
 static bool expand_sample(np_sampler *s, int i)
 {
@@ -449,8 +361,8 @@ static bool expand_sample(np_sampler *s, int i)
 }
 
 NP_OP(expand) = {
-    NP_NAMED(expand), .args = "x:T shape:shape -> y:T", .tags = NP_VIEW | NP_CHEAP,
-    .infer = expand_infer, .grad = expand_grad, .sample = expand_sample,
+    NP_NAMED(expand),    .args = "x:T shape:shape -> y:T", .tags = NP_VIEW | NP_CHEAP, .infer = expand_infer,
+    .grad = expand_grad, .sample = expand_sample,
 };
 
 /* permute(x, dims): the dimensions in the order given. A view. */
@@ -462,11 +374,13 @@ static bool permute_infer(np_frame *f)
     unsigned seen = 0;
     if (!np_same_device(f)) return false;
     if (a->n != x->ndim)
-        return np_fail(f->c, NEAP_E_DIMS, "%d dimensions are given, the tensor has %d: name each once", a->n, x->ndim);
+        return np_fail(f->c, NEAP_E_DIMS, "%d dimensions are given, the tensor has %d: name each once", a->n,
+                       x->ndim);
     for (int i = 0; i < a->n; i++) {
         int d = np_wrap_dim(f->c, a->v[i], x->ndim);
         if (d < 0) return false;
-        if (seen & 1u << d) return np_fail(f->c, NEAP_E_DIMS, "dimension %d is given twice: name each once", d + f->c->base);
+        if (seen & 1u << d)
+            return np_fail(f->c, NEAP_E_DIMS, "dimension %d is given twice: name each once", d + f->c->base);
         seen |= 1u << d;
         shape[i] = x->shape[d], stride[i] = x->stride[d];
     }
@@ -494,8 +408,8 @@ static bool permute_sample(np_sampler *s, int i)
 }
 
 NP_OP(permute) = {
-    NP_NAMED(permute), .args = "x:T dims:dims -> y:T", .tags = NP_VIEW | NP_CHEAP,
-    .infer = permute_infer, .grad = permute_grad, .sample = permute_sample,
+    NP_NAMED(permute),      .args = "x:T dims:dims -> y:T", .tags = NP_VIEW | NP_CHEAP,
+    .infer = permute_infer, .grad = permute_grad,           .sample = permute_sample,
 };
 
 /* transpose(x, dim0, dim1): two dimensions change places. A view. */
@@ -511,7 +425,10 @@ static bool transpose_infer(np_frame *f)
     return true;
 }
 
-static void transpose_grad(np_back *b) { b->dx[0] = np_transpose(b, b->g[0], b->attr[0].i, b->attr[1].i); }
+static void transpose_grad(np_back *b)
+{
+    b->dx[0] = np_transpose(b, b->g[0], b->attr[0].i, b->attr[1].i);
+}
 
 static bool transpose_sample(np_sampler *s, int i)
 {
@@ -522,8 +439,9 @@ static bool transpose_sample(np_sampler *s, int i)
 }
 
 NP_OP(transpose) = {
-    NP_NAMED(transpose), .args = "x:T dim0:dim dim1:dim -> y:T", .tags = NP_VIEW | NP_CHEAP,
-    .infer = transpose_infer, .grad = transpose_grad, .sample = transpose_sample,
+    NP_NAMED(transpose),        .args = "x:T dim0:dim dim1:dim -> y:T",
+    .tags = NP_VIEW | NP_CHEAP, .infer = transpose_infer,
+    .grad = transpose_grad,     .sample = transpose_sample,
 };
 
 /* t(x): the transpose of a matrix; vectors and 0-dim tensors stay as they are. A view. */
@@ -533,15 +451,18 @@ static bool t_infer(np_frame *f)
     int64_t shape[NEAP_MAX_DIMS], stride[NEAP_MAX_DIMS];
     if (!np_same_device(f)) return false;
     if (x->ndim > 2)
-        return np_fail(f->c, NEAP_E_DIMS, "the tensor has %d dimensions, t needs at most 2: use transpose or permute",
-                       x->ndim);
+        return np_fail(f->c, NEAP_E_DIMS,
+                       "the tensor has %d dimensions, t needs at most 2: use transpose or permute", x->ndim);
     geometry_of(f, shape, stride);
     if (x->ndim == 2) swap_dims(shape, 0, 1), swap_dims(stride, 0, 1);
     np_meta_view(f, 0, x->ndim, shape, stride, x->offset);
     return true;
 }
 
-static void t_grad(np_back *b) { b->dx[0] = np_t(b, b->g[0]); }
+static void t_grad(np_back *b)
+{
+    b->dx[0] = np_t(b, b->g[0]);
+}
 
 static bool t_sample(np_sampler *s, int i)
 {
@@ -551,8 +472,8 @@ static bool t_sample(np_sampler *s, int i)
 }
 
 NP_OP(t) = {
-    NP_NAMED(t), .args = "x:T -> y:T", .tags = NP_VIEW | NP_CHEAP,
-    .infer = t_infer, .grad = t_grad, .sample = t_sample,
+    NP_NAMED(t),      .args = "x:T -> y:T", .tags = NP_VIEW | NP_CHEAP,
+    .infer = t_infer, .grad = t_grad,       .sample = t_sample,
 };
 
 /* ---- regrouping */
@@ -566,10 +487,12 @@ static bool view_infer(np_frame *f)
     int n = f->attr[0].n;
     if (!np_same_device(f) || !resolve_shape(f, 0, shape)) return false;
     if (!view_strides(x, n, shape, stride))
-        return np_fail(f->c, NEAP_E_VIEW,
-                       "%s with strides %s cannot be seen as %s without a copy: use reshape, or contiguous() first",
-                       np_shape_text(from, sizeof from, x->ndim, x->shape),
-                       np_shape_text(strides, sizeof strides, x->ndim, x->stride), np_shape_text(to, sizeof to, n, shape));
+        return np_fail(
+            f->c, NEAP_E_VIEW,
+            "%s with strides %s cannot be seen as %s without a copy: use reshape, or contiguous() first",
+            np_shape_text(from, sizeof from, x->ndim, x->shape),
+            np_shape_text(strides, sizeof strides, x->ndim, x->stride),
+            np_shape_text(to, sizeof to, n, shape));
     np_meta_view(f, 0, n, shape, stride, x->offset);
     return true;
 }
@@ -586,11 +509,16 @@ static bool view_sample(np_sampler *s, int i)
 }
 
 NP_OP(view) = {
-    NP_NAMED(view), .args = "x:T shape:shape -> y:T", .tags = NP_VIEW | NP_CHEAP,
-    .infer = view_infer, .grad = reshape_grad, .sample = view_sample,
+    NP_NAMED(view),
+    .args = "x:T shape:shape -> y:T",
+    .tags = NP_VIEW | NP_CHEAP,
+    .infer = view_infer,
+    .grad = reshape_grad,
+    .sample = view_sample,
 };
 
-/* reshape(x, shape): the same elements in another shape; a view when the memory layout allows it, else a copy. */
+/* reshape(x, shape): the same elements in another shape; a view when the memory layout allows it, else a
+ * copy. */
 static bool reshape_infer(np_frame *f)
 {
     int64_t shape[NEAP_MAX_DIMS];
@@ -606,26 +534,30 @@ static bool reshape_sample(np_sampler *s, int i)
 }
 
 NP_OP(reshape) = {
-    NP_NAMED(reshape), .args = "x:T shape:shape -> y:T", .tags = NP_CHEAP | NP_ANYWHERE,
-    .infer = reshape_infer, .grad = reshape_grad, .sample = reshape_sample,
+    NP_NAMED(reshape),
+    .args = "x:T shape:shape -> y:T",
+    .tags = NP_CHEAP | NP_ANYWHERE,
+    .infer = reshape_infer,
+    .grad = reshape_grad,
+    .sample = reshape_sample,
 };
 
-/* flatten(x, [first, [last]]): the dimensions first to last as one; all of them by default. A view if it can be. */
+/* flatten(x, [first, [last]]): the dimensions first to last as one; all of them by default. A view if it can
+ * be. */
 static bool flatten_infer(np_frame *f)
 {
     neap_tensor *x = f->in[0];
     int64_t shape[NEAP_MAX_DIMS];
-    int first = np_wrap_dim(f->c, f->attr[0].i, x->ndim), last = first < 0 ? -1 : np_wrap_dim(f->c, f->attr[1].i, x->ndim);
+    int first = np_wrap_dim(f->c, f->attr[0].i, x->ndim),
+        last = first < 0 ? -1 : np_wrap_dim(f->c, f->attr[1].i, x->ndim);
     int n = 0;
     if (last < 0) return false;
     if (first > last)
-        return np_fail(f->c, NEAP_E_DIMS, "the first dimension %d comes after the last %d", first + f->c->base,
-                       last + f->c->base);
+        return np_fail(f->c, NEAP_E_DIMS, "the first dimension %d comes after the last %d",
+                       first + f->c->base, last + f->c->base);
     for (int d = 0; d < x->ndim; d++) {
-        if (d > first && d <= last)
-            shape[n - 1] *= x->shape[d];
-        else
-            shape[n++] = x->shape[d];
+        if (d > first && d <= last) shape[n - 1] *= x->shape[d];
+        else shape[n++] = x->shape[d];
     }
     if (x->ndim == 0) shape[n++] = 1;
     return view_or_copy(f, n, shape);
@@ -640,8 +572,12 @@ static bool flatten_sample(np_sampler *s, int i)
 }
 
 NP_OP(flatten) = {
-    NP_NAMED(flatten), .args = "x:T first:dim=0 last:dim=-1 -> y:T", .tags = NP_CHEAP | NP_ANYWHERE,
-    .infer = flatten_infer, .grad = reshape_grad, .sample = flatten_sample,
+    NP_NAMED(flatten),
+    .args = "x:T first:dim=0 last:dim=-1 -> y:T",
+    .tags = NP_CHEAP | NP_ANYWHERE,
+    .infer = flatten_infer,
+    .grad = reshape_grad,
+    .sample = flatten_sample,
 };
 
 /* squeeze(x, [dim]): without the dimensions of size 1, or without dim if its size is 1. A view. */
@@ -671,8 +607,8 @@ static bool squeeze_sample(np_sampler *s, int i)
 }
 
 NP_OP(squeeze) = {
-    NP_NAMED(squeeze), .args = "x:T dim:dim? -> y:T", .tags = NP_VIEW | NP_CHEAP,
-    .infer = squeeze_infer, .grad = reshape_grad, .sample = squeeze_sample,
+    NP_NAMED(squeeze),      .args = "x:T dim:dim? -> y:T", .tags = NP_VIEW | NP_CHEAP,
+    .infer = squeeze_infer, .grad = reshape_grad,          .sample = squeeze_sample,
 };
 
 /* unsqueeze(x, dim): a new dimension of size 1, which is number dim of the result. A view. */
@@ -682,7 +618,8 @@ static bool unsqueeze_infer(np_frame *f)
     int64_t shape[NEAP_MAX_DIMS], stride[NEAP_MAX_DIMS];
     if (!np_same_device(f)) return false;
     if (x->ndim == NEAP_MAX_DIMS)
-        return np_fail(f->c, NEAP_E_DIMS, "the tensor has %d dimensions: there is no room for one more", x->ndim);
+        return np_fail(f->c, NEAP_E_DIMS, "the tensor has %d dimensions: there is no room for one more",
+                       x->ndim);
     if (!resolve_dim(f, 0, x->ndim + 1)) return false;
     int d = (int)f->attr[0].i;
     for (int k = 0; k <= x->ndim; k++) {
@@ -702,181 +639,8 @@ static bool unsqueeze_sample(np_sampler *s, int i)
 }
 
 NP_OP(unsqueeze) = {
-    NP_NAMED(unsqueeze), .args = "x:T dim:dim -> y:T", .tags = NP_VIEW | NP_CHEAP,
-    .infer = unsqueeze_infer, .grad = reshape_grad, .sample = unsqueeze_sample,
-};
-
-/* ---- windows: any geometry over the operand's storage */
-
-/* Fills attributes 3 and 4 with the operand's own geometry, which the gradient needs. The dispatcher copies lists. */
-static void note_geometry(np_frame *f)
-{
-    f->attr[3] = (np_attr){.v = f->in[0]->stride, .n = f->in[0]->ndim, .has = 1};
-    f->attr[4] = (np_attr){.i = f->in[0]->offset, .has = 1};
-}
-
-/* Attributes 0, 1, 2 are shape, stride, offset: a legal geometry inside in[0]'s storage? */
-static bool check_window(np_frame *f)
-{
-    neap_ctx *c = f->c;
-    const np_attr *a = f->attr;
-    const neap_tensor *x = f->in[0];
-    int64_t last = a[2].i, room = (int64_t)(x->st->bytes / np_itemsize(x));
-    bool empty = false, fits = a[2].i >= 0;
-    if (a[0].n > NEAP_MAX_DIMS || a[0].n != a[1].n)
-        return np_fail(c, NEAP_E_DIMS, "%d sizes and %d strides: as many of both, at most %d", a[0].n, a[1].n, NEAP_MAX_DIMS);
-    for (int d = 0; d < a[0].n; d++) {
-        int64_t reach;
-        if (a[0].v[d] < 0 || a[1].v[d] < 0) return np_fail(c, NEAP_E_ARG, "sizes and strides must be 0 or more");
-        empty |= a[0].v[d] == 0;
-        fits = fits && !__builtin_mul_overflow(a[1].v[d], a[0].v[d] - 1, &reach) && !__builtin_add_overflow(last, reach, &last);
-    }
-    if (empty || (fits && last < room)) return true;
-    char shape[128], stride[128];
-    return np_fail(c, NEAP_E_INDEX, "shape %s, strides %s, offset %lld reach outside the storage of %lld elements",
-                   np_shape_text(shape, sizeof shape, a[0].n, a[0].v), np_shape_text(stride, sizeof stride, a[1].n, a[1].v),
-                   (long long)a[2].i, (long long)room);
-}
-
-/* as_strided(x, shape, stride, offset): the storage of x with another geometry, offset from its beginning. */
-static bool as_strided_infer(np_frame *f)
-{
-    const np_attr *a = f->attr;
-    if (!np_same_device(f) || !check_window(f)) return false;
-    note_geometry(f);
-    np_meta_view(f, 0, a[0].n, a[0].v, a[1].v, a[2].i);
-    return true;
-}
-
-static void as_strided_grad(np_back *b)
-{
-    int ndim;
-    int64_t shape[NEAP_MAX_DIMS];
-    neap_dtype dtype;
-    const np_attr *a = b->attr;
-    if (np_input_shape(b, 0, &ndim, shape, &dtype))
-        b->dx[0] = np_restride(b, b->g[0], shape, ndim, a[3].v, a[3].n, a[4].i, a[1].v, a[1].n, a[2].i);
-}
-
-static bool as_strided_sample(np_sampler *s, int i)
-{
-    if (i > 1) return false;
-    s_list(s, 0, 2, 2, 3, 0);
-    s_list(s, 1, 2, i ? 1 : 4, i ? 2 : 1, 0); /* the second one overlaps itself */
-    s_int(s, 2, 1);
-    return np_s_tensor(s, -2, 2, 0, 2, (int64_t)3, (int64_t)4);
-}
-
-NP_OP(as_strided) = {
-    NP_NAMED(as_strided), .args = "x:T shape:shape stride:shape offset:int ; of_stride:shape? of_offset:int? -> y:T",
-    .tags = NP_VIEW | NP_CHEAP | NP_INTERNAL,
-    .infer = as_strided_infer, .grad = as_strided_grad, .sample = as_strided_sample,
-};
-
-/* restride(x, shape, stride, offset, of_stride, of_offset): zeros get x added at the places that (of_stride,
- * of_offset) gives its elements; the result is read there as (shape, stride, offset) says. Its gradient is itself
- * with the two geometries exchanged. */
-static bool restride_infer(np_frame *f)
-{
-    const np_attr *a = f->attr;
-    if (!np_same_device(f)) return false;
-    if (a[0].n > NEAP_MAX_DIMS || a[0].n != a[1].n || a[3].n != f->in[0]->ndim)
-        return np_fail(f->c, NEAP_E_DIMS, "sizes and strides do not go together");
-    np_meta_set(f, 0, (neap_dtype)f->in[0]->dtype, a[0].n, a[0].v);
-    return true;
-}
-
-static void restride_grad(np_back *b)
-{
-    int ndim;
-    int64_t shape[NEAP_MAX_DIMS];
-    neap_dtype dtype;
-    const np_attr *a = b->attr;
-    if (np_input_shape(b, 0, &ndim, shape, &dtype))
-        b->dx[0] = np_restride(b, b->g[0], shape, ndim, a[3].v, a[3].n, a[4].i, a[1].v, a[1].n, a[2].i);
-}
-
-static bool restride_sample(np_sampler *s, int i)
-{
-    if (!as_strided_sample(s, i)) return false;
-    s_list(s, 3, 2, 4, 1, 0);
-    s_int(s, 4, 0);
-    return true;
-}
-
-NP_OP(restride) = {
-    NP_NAMED(restride),
-    .args = "x:T shape:shape stride:shape offset:int of_stride:shape of_offset:int -> y:T",
-    .tags = NP_CHEAP | NP_INTERNAL | NP_ANYWHERE,
-    .infer = restride_infer, .grad = restride_grad, .sample = restride_sample,
-};
-
-/* zero_window(x, shape, stride, offset, of_stride, of_offset): x, whose elements lie as (of_stride, of_offset)
- * says, with zeros where the window (shape, stride, offset) lies. */
-static bool zero_window_infer(np_frame *f)
-{
-    const np_attr *a = f->attr;
-    if (!np_same_device(f)) return false;
-    if (a[0].n > NEAP_MAX_DIMS || a[0].n != a[1].n || a[3].n != f->in[0]->ndim)
-        return np_fail(f->c, NEAP_E_DIMS, "sizes and strides do not go together");
-    np_meta_like(f, 0, f->in[0]);
-    return true;
-}
-
-static void zero_window_grad(np_back *b)
-{
-    const np_attr *a = b->attr;
-    b->dx[0] = np_zero_window(b, b->g[0], a[0].v, a[0].n, a[1].v, a[1].n, a[2].i, a[3].v, a[3].n, a[4].i);
-}
-
-NP_OP(zero_window) = {
-    NP_NAMED(zero_window),
-    .args = "x:T shape:shape stride:shape offset:int of_stride:shape of_offset:int -> y:T",
-    .tags = NP_CHEAP | NP_INTERNAL | NP_ANYWHERE,
-    .infer = zero_window_infer, .grad = zero_window_grad, .sample = restride_sample,
-};
-
-/* as_strided_scatter_(x, src, shape, stride, offset): src written into a window of x's storage. */
-static bool as_strided_scatter_infer(np_frame *f)
-{
-    const np_attr *a = f->attr;
-    char want[128], got[128];
-    if (!np_same_device(f) || !check_window(f)) return false;
-    int n = a[0].n;
-    int64_t shape[NEAP_MAX_DIMS];
-    for (int d = 0; d < n; d++) shape[d] = a[0].v[d];
-    bool ok = np_broadcast_shape(&n, shape, f->in[1]->ndim, f->in[1]->shape) && n == a[0].n;
-    for (int d = 0; ok && d < n; d++) ok = shape[d] == a[0].v[d];
-    if (!ok)
-        return np_fail(f->c, NEAP_E_SHAPE, "%s does not broadcast to the window %s",
-                       np_shape_text(got, sizeof got, f->in[1]->ndim, f->in[1]->shape),
-                       np_shape_text(want, sizeof want, a[0].n, a[0].v));
-    note_geometry(f);
-    np_meta_like(f, 0, f->in[0]);
-    return true;
-}
-
-static void as_strided_scatter_grad(np_back *b)
-{
-    const np_attr *a = b->attr;
-    neap_tensor *g = b->g[0];
-    if (b->need[0]) b->dx[0] = np_zero_window(b, g, a[0].v, a[0].n, a[1].v, a[1].n, a[2].i, a[3].v, a[3].n, a[4].i);
-    if (!b->need[1]) return;
-    neap_tensor *window = np_restride(b, g, a[0].v, a[0].n, a[1].v, a[1].n, a[2].i, a[3].v, a[3].n, a[4].i);
-    b->dx[1] = np_unbroadcast(b, window, 1);
-}
-
-static bool as_strided_scatter_sample(np_sampler *s, int i)
-{
-    if (i > 0) return false;
-    return as_strided_sample(s, 0) && np_s_tensor(s, -2, 2, 0, 2, (int64_t)2, (int64_t)3);
-}
-
-NP_OP(as_strided_scatter_) = {
-    NP_NAMED(as_strided_scatter_),
-    .args = "x:T src:T shape:shape stride:shape offset:int ; of_stride:shape? of_offset:int? -> y:T",
-    .tags = NP_INPLACE | NP_CHEAP | NP_INTERNAL | NP_ANYWHERE,
-    .infer = as_strided_scatter_infer, .grad = as_strided_scatter_grad, .sample = as_strided_scatter_sample,
+    NP_NAMED(unsqueeze),      .args = "x:T dim:dim -> y:T", .tags = NP_VIEW | NP_CHEAP,
+    .infer = unsqueeze_infer, .grad = reshape_grad,         .sample = unsqueeze_sample,
 };
 
 #endif

@@ -1,15 +1,17 @@
 /* copy.c - moving elements: convert, broadcast, cross devices, fill. Below autograd, no version is bumped.
  *
  * On host memory a copy is one of: memcpy in parallel chunks (both dense, one dtype), a tiled transpose (one
- * dtype, the source is contiguous along another dim than the target), or the iterator with a conversion of each
- * inner run. Other devices only know contiguous byte copies, so anything else goes through host staging: the span
- * of memory that a tensor covers is fetched, worked on here, and put back. Work is cut by shape alone. */
+ * dtype, the source is contiguous along another dim than the target), or the iterator with a conversion of
+ * each inner run. Other devices only know contiguous byte copies, so anything else goes through host staging:
+ * the span of memory that a tensor covers is fetched, worked on here, and put back. Work is cut by shape
+ * alone. */
 #include "tensor/tensor.h"
 
 /* ---- byte copies between devices */
 
 /* One contiguous copy; at least one side is `d`. */
-static bool device_copy(neap_ctx *c, const np_device *d, void *dst, const void *src, size_t bytes, bool to, bool from)
+static bool device_copy(neap_ctx *c, const np_device *d, void *dst, const void *src, size_t bytes, bool to,
+                        bool from)
 {
     if (bytes == 0) return true;
     if (!d->backend.copy) {
@@ -40,10 +42,8 @@ static void bytes_chunk(void *arg, int64_t chunk)
 {
     const bytes_job *j = arg;
     int64_t at = chunk * BYTES_CHUNK, n = j->bytes - at < BYTES_CHUNK ? j->bytes - at : BYTES_CHUNK;
-    if (j->src)
-        memcpy(j->dst + at, j->src + at, (size_t)n);
-    else
-        memset(j->dst + at, 0, (size_t)n);
+    if (j->src) memcpy(j->dst + at, j->src + at, (size_t)n);
+    else memset(j->dst + at, 0, (size_t)n);
 }
 
 static bool bytes_run(neap_ctx *c, void *dst, const void *src, int64_t bytes)
@@ -62,8 +62,9 @@ static void convert_run(void *arg, int64_t n, char **p, const int64_t *stride)
     np_convert(j->to, p[0], stride[0], j->from, p[1], stride[1], n);
 }
 
-/* A transposed copy: target contiguous along iterator dim 0, source along dim k. Tiles of TILE x TILE elements
- * pass through a buffer that fits the first-level cache, so that both sides move whole cache lines. */
+/* A transposed copy: target contiguous along iterator dim 0, source along dim k. Tiles of TILE x TILE
+ * elements pass through a buffer that fits the first-level cache, so that both sides move whole cache lines.
+ */
 enum { TILE = 64 };
 
 typedef struct tile_job {
@@ -73,15 +74,16 @@ typedef struct tile_job {
     int64_t across, down; /* tiles along dim 0 and dim k */
 } tile_job;
 
-#define TILE_COPY(T) \
-    static void tile_copy_##T(char *dst, int64_t dst_row, const char *src, int64_t src_row, int64_t w, int64_t h) \
-    { \
-        T buffer[TILE][TILE + 1]; \
-        for (int64_t i = 0; i < w; i++) { /* src rows run along dim k */ \
-            const T *s = (const T *)(src + i * src_row); \
-            for (int64_t j = 0; j < h; j++) buffer[j][i] = s[j]; \
-        } \
-        for (int64_t j = 0; j < h; j++) memcpy(dst + j * dst_row, buffer[j], (size_t)w * sizeof(T)); \
+#define TILE_COPY(T)                                                                                         \
+    static void tile_copy_##T(char *dst, int64_t dst_row, const char *src, int64_t src_row, int64_t w,       \
+                              int64_t h)                                                                     \
+    {                                                                                                        \
+        T buffer[TILE][TILE + 1];                                                                            \
+        for (int64_t i = 0; i < w; i++) { /* src rows run along dim k */                                     \
+            const T *s = (const T *)(src + i * src_row);                                                     \
+            for (int64_t j = 0; j < h; j++) buffer[j][i] = s[j];                                             \
+        }                                                                                                    \
+        for (int64_t j = 0; j < h; j++) memcpy(dst + j * dst_row, buffer[j], (size_t)w * sizeof(T));         \
     }
 TILE_COPY(uint8_t)
 TILE_COPY(uint16_t)
@@ -121,7 +123,8 @@ static void tile_chunk(void *arg, int64_t chunk)
 static int tile_dim(const np_iter *it, size_t item)
 {
     int64_t step = (int64_t)item;
-    if (it->ndim < 2 || it->stride[0][0] != step || it->stride[1][0] == step || it->stride[1][0] == 0) return 0;
+    if (it->ndim < 2 || it->stride[0][0] != step || it->stride[1][0] == step || it->stride[1][0] == 0)
+        return 0;
     for (int k = 1; k < it->ndim; k++)
         if (it->stride[1][k] == step) return it->shape[k] >= 8 && it->shape[0] >= 8 ? k : 0;
     return 0;
@@ -153,12 +156,12 @@ static bool host_copy(neap_ctx *c, neap_tensor *dst, const neap_tensor *src)
 /* ---- staging: the memory span of a tensor as host bytes */
 
 typedef struct span {
-    np_mem *mem;        /* the host's accounting; NULL: the tensor is host memory itself */
+    np_mem *mem; /* the host's accounting; NULL: the tensor is host memory itself */
     void *data;
     size_t bytes;
-    char *device_data;  /* where the span lies on its device */
+    char *device_data; /* where the span lies on its device */
     np_storage st;
-    neap_tensor t;      /* the tensor's twin over the staged bytes */
+    neap_tensor t; /* the tensor's twin over the staged bytes */
 } span;
 
 /* Distance of the first and the last element from element 0, in elements; t is not empty. */
@@ -167,10 +170,8 @@ static void reach(const neap_tensor *t, int64_t *first, int64_t *last)
     *first = *last = 0;
     for (int i = 0; i < t->ndim; i++) {
         int64_t r = t->stride[i] * (t->shape[i] - 1);
-        if (r < 0)
-            *first += r;
-        else
-            *last += r;
+        if (r < 0) *first += r;
+        else *last += r;
     }
 }
 
@@ -310,12 +311,16 @@ static bool fill(neap_ctx *c, neap_tensor *t, const void *item)
 {
     span s;
     if (t->numel == 0) return true;
-    bool ok = span_open(c, &s, t, !t->contiguous) && host_fill(c, &s.t, item) && span_put_back(c, &s, t->st->dev);
+    bool ok =
+        span_open(c, &s, t, !t->contiguous) && host_fill(c, &s.t, item) && span_put_back(c, &s, t->st->dev);
     span_close(&s);
     return ok;
 }
 
-bool np_fill_zero(neap_ctx *c, neap_tensor *t) { return fill(c, t, NULL); }
+bool np_fill_zero(neap_ctx *c, neap_tensor *t)
+{
+    return fill(c, t, NULL);
+}
 
 bool np_fill_value(neap_ctx *c, neap_tensor *t, double v)
 {

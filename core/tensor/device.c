@@ -1,8 +1,9 @@
 /* device.c - the devices of a context: the CPU, and what plug-ins register.
  *
- * Device 0 is the CPU and always there. A device owns its memory accounting, its default generator and a table of
- * kernels by op index: the CPU's is the generated table at the chosen CPU level (an op without a kernel of
- * that level takes the next lower one), a plug-in's is given by op name. Devices live as long as the context. */
+ * Device 0 is the CPU and always there. A device owns its memory accounting, its default generator and a
+ * table of kernels by op index: the CPU's is the generated table at the chosen CPU level (an op without a
+ * kernel of that level takes the next lower one), a plug-in's is given by op name. Devices live as long as
+ * the context. */
 #include "tensor/device.h"
 
 #include <stdio.h>
@@ -66,7 +67,8 @@ void np_devices_close(neap_ctx *c)
 int neap_register_backend(neap_ctx *c, const neap_backend *b)
 {
     if (np_pending(c)) return -1;
-    if (!b || b->size != sizeof *b || !b->name || !b->name[0] || strlen(b->name) >= sizeof c->devices[0]->name) {
+    if (!b || b->size != sizeof *b || !b->name || !b->name[0] ||
+        strlen(b->name) >= sizeof c->devices[0]->name) {
         np_fail(c, NEAP_E_ARG, "a backend needs its size, and a name of 1 to 15 characters");
         return -1;
     }
@@ -77,8 +79,8 @@ int neap_register_backend(neap_ctx *c, const neap_backend *b)
         }
     for (const np_kernel_row *r = b->kernels; r && r->name; r++)
         if (np_op_index(r->name) < 0) {
-            np_fail(c, NEAP_E_DEVICE, "%s has a kernel for '%s', which is not an op: plug-in and core differ", b->name,
-                    r->name);
+            np_fail(c, NEAP_E_DEVICE, "%s has a kernel for '%s', which is not an op: plug-in and core differ",
+                    b->name, r->name);
             return -1;
         }
     np_device *d = device_add(c, b);
@@ -89,7 +91,10 @@ int neap_register_backend(neap_ctx *c, const neap_backend *b)
 
 /* ---- public facts */
 
-int neap_device_count(neap_ctx *c) { return c->n_devices; }
+int neap_device_count(neap_ctx *c)
+{
+    return c->n_devices;
+}
 
 const char *neap_device_name(neap_ctx *c, int device)
 {
@@ -128,7 +133,8 @@ neap_generator *neap_default_generator(neap_ctx *c, int device)
 np_device *np_device_at(neap_ctx *c, int index)
 {
     if (index >= 0 && index < c->n_devices) return c->devices[index];
-    return np_fail(c, NEAP_E_DEVICE, "there is no device number %d: this context has %d", index, c->n_devices);
+    return np_fail(c, NEAP_E_DEVICE, "there is no device number %d: this context has %d", index,
+                   c->n_devices);
 }
 
 /* ---- memory of a device */
@@ -139,9 +145,17 @@ int neap_memory_stats(neap_ctx *c, int device, neap_memory *out)
     if (!d) return -1;
     const np_mem *m = &d->mem;
     size_t size = out->size < sizeof *out ? out->size : sizeof *out;
-    neap_memory all = {.live = m->live, .peak = m->peak, .limit = m->limit, .reserved = m->reserved,
-                       .cached = m->cached, .storages = m->storages, .nodes = c->n_nodes, .slots = c->n_slots,
-                       .regions = c->n_regions, .markers = c->n_markers, .pass_entries = c->n_pass_entries};
+    neap_memory all = {.live = m->live,
+                       .peak = m->peak,
+                       .limit = m->limit,
+                       .reserved = m->reserved,
+                       .cached = m->cached,
+                       .storages = m->storages,
+                       .nodes = c->n_nodes,
+                       .slots = c->n_slots,
+                       .regions = c->n_regions,
+                       .markers = c->n_markers,
+                       .pass_entries = c->n_pass_entries};
     if (size < sizeof all.size) {
         np_fail(c, NEAP_E_ARG, "neap_memory.size is not set: it must be sizeof(neap_memory)");
         return -1;

@@ -14,10 +14,10 @@ typedef struct np_kernel_row { /* plug-ins: ends with name NULL */
 } np_kernel_row;
 
 struct neap_backend {
-    size_t size;                /* sizeof(neap_backend) */
-    const char *name;           /* "cuda:0" */
+    size_t size;      /* sizeof(neap_backend) */
+    const char *name; /* "cuda:0" */
     np_raw_mem mem;
-    bool host_memory;           /* the CPU may read its bytes (the CPU, the fake device) */
+    bool host_memory; /* the CPU may read its bytes (the CPU, the fake device) */
     /* Contiguous byte copies; at least one side is this device. NULL: memcpy. */
     bool (*copy)(void *user, void *dst, const void *src, size_t bytes, bool to_device, bool from_device);
     const np_kernel_row *kernels;
@@ -29,14 +29,14 @@ typedef struct np_device {
     char name[16];
     neap_backend backend;
     np_mem mem;
-    np_kernel *kern;            /* by op index; NULL entries: no kernel */
+    np_kernel *kern; /* by op index; NULL entries: no kernel */
     neap_generator *generator;
 } np_device;
 
 NEAP_API int neap_register_backend(neap_ctx *c, const neap_backend *b); /* its device index, or -1 */
 
 np_device *np_device_at(neap_ctx *c, int index); /* NULL with E-DEVICE */
-bool np_devices_init(neap_ctx *c);   /* device 0 */
+bool np_devices_init(neap_ctx *c);               /* device 0 */
 void np_devices_close(neap_ctx *c);
 
 /* What this layer calls and does not own (ops/registry.c): the index of an op, -1 if there is none. */

@@ -31,7 +31,8 @@ neap_tensor *neap_zeros(neap_ctx *c, int ndim, const int64_t *shape, neap_dtype 
     return finish(c, t, t && np_fill_zero(c, t));
 }
 
-neap_tensor *neap_full(neap_ctx *c, int ndim, const int64_t *shape, double value, neap_dtype dtype, int device)
+neap_tensor *neap_full(neap_ctx *c, int ndim, const int64_t *shape, double value, neap_dtype dtype,
+                       int device)
 {
     neap_tensor *t = new_on(c, ndim, shape, dtype, device);
     return finish(c, t, t && np_fill_value(c, t, value));
@@ -72,8 +73,7 @@ static void sequence_chunk(void *arg, int64_t chunk)
             np_store_int((neap_dtype)t->dtype, p, (int64_t)s->first + i * (int64_t)s->step);
         else if (s->ends && i >= n - n / 2)
             np_store_double((neap_dtype)t->dtype, p, s->last - (double)(n - 1 - i) * s->step);
-        else
-            np_store_double((neap_dtype)t->dtype, p, s->first + (double)i * s->step);
+        else np_store_double((neap_dtype)t->dtype, p, s->first + (double)i * s->step);
     }
 }
 
@@ -102,12 +102,15 @@ static bool is_finite(neap_ctx *c, const char *what, double v)
 
 neap_tensor *neap_arange(neap_ctx *c, double first, double last, double step, neap_dtype dtype, int device)
 {
-    if (np_pending(c) || !is_finite(c, "arange", first) || !is_finite(c, "arange", last) || !is_finite(c, "arange", step))
+    if (np_pending(c) || !is_finite(c, "arange", first) || !is_finite(c, "arange", last) ||
+        !is_finite(c, "arange", step))
         return NULL;
     if (step == 0) return np_fail(c, NEAP_E_ARG, "arange: the step is 0: it must lead from first to last");
-    if (dtype == NEAP_BOOL) return np_fail(c, NEAP_E_DTYPE, "arange: bool has no sequence: use an integer dtype");
+    if (dtype == NEAP_BOOL)
+        return np_fail(c, NEAP_E_DTYPE, "arange: bool has no sequence: use an integer dtype");
     if (!np_is_float(dtype) && (first != trunc(first) || step != trunc(step)))
-        return np_fail(c, NEAP_E_ARG, "arange: %s needs a whole first and step, not %g and %g: use a float dtype",
+        return np_fail(c, NEAP_E_ARG,
+                       "arange: %s needs a whole first and step, not %g and %g: use a float dtype",
                        np_dtype_name(dtype), first, step);
     if (!np_is_float(dtype) && (fabs(first) > 0x1p62 || fabs(last) > 0x1p62 || fabs(step) > 0x1p62))
         return np_fail(c, NEAP_E_ARG, "arange: %g to %g is beyond what %s can hold: use float64", first, last,
@@ -122,12 +125,15 @@ neap_tensor *neap_arange(neap_ctx *c, double first, double last, double step, ne
 neap_tensor *neap_linspace(neap_ctx *c, double first, double last, int64_t n, neap_dtype dtype, int device)
 {
     if (np_pending(c) || !is_finite(c, "linspace", first) || !is_finite(c, "linspace", last)) return NULL;
-    if (n < 0) return np_fail(c, NEAP_E_ARG, "linspace: the number of values is %lld: it must be 0 or more", (long long)n);
+    if (n < 0)
+        return np_fail(c, NEAP_E_ARG, "linspace: the number of values is %lld: it must be 0 or more",
+                       (long long)n);
     if (!np_is_float(dtype))
         return np_fail(c, NEAP_E_DTYPE, "linspace: %s cannot hold evenly spaced values: use a float dtype",
                        np_dtype_name(dtype));
     double step = n > 1 ? (last - first) / (double)(n - 1) : 0;
-    return make_sequence(c, (sequence){.first = first, .last = last, .step = step, .ends = true}, n, dtype, device);
+    return make_sequence(c, (sequence){.first = first, .last = last, .step = step, .ends = true}, n, dtype,
+                         device);
 }
 
 neap_tensor *neap_eye(neap_ctx *c, int64_t n, int64_t m, neap_dtype dtype, int device)

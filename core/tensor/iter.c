@@ -33,8 +33,7 @@ static void merge_dims(np_iter *it)
     int last = 0;
     for (int d = 1; d < it->ndim; d++) {
         bool runs_on = true;
-        for (int k = 0; k < it->n; k++)
-            runs_on &= it->stride[k][d] == it->stride[k][last] * it->shape[last];
+        for (int k = 0; k < it->n; k++) runs_on &= it->stride[k][d] == it->stride[k][last] * it->shape[last];
         if (runs_on) {
             it->shape[last] *= it->shape[d];
             continue;

@@ -4,10 +4,10 @@
  *       nan   0.0000
  *   [float32 2x2 cpu grad]
  *
- * Reads only the elements it shows, one by one, so that a tensor of any size on any device prints at once. The
- * format is chosen over the shown values: whole numbers without decimals, else fixed decimals, else a common
- * exponent on a line of its own ("1e+06 *"), else an exponent for each. The decimal separator is a point in
- * every locale. More than two dims print as slices "(1,.,.)", numbered in the caller's base. */
+ * Reads only the elements it shows, one by one, so that a tensor of any size on any device prints at once.
+ * The format is chosen over the shown values: whole numbers without decimals, else fixed decimals, else a
+ * common exponent on a line of its own ("1e+06 *"), else an exponent for each. The decimal separator is a
+ * point in every locale. More than two dims print as slices "(1,.,.)", numbered in the caller's base. */
 #include "tensor/tensor.h"
 
 #include <locale.h>
@@ -44,7 +44,10 @@ static void put(text *x, const char *s, size_t n)
     x->s[x->n] = '\0';
 }
 
-static void puts_(text *x, const char *s) { put(x, s, strlen(s)); }
+static void puts_(text *x, const char *s)
+{
+    put(x, s, strlen(s));
+}
 
 __attribute__((format(printf, 2, 3))) static void putf(text *x, const char *fmt, ...)
 {
@@ -105,18 +108,12 @@ typedef struct format {
 
 static void number_text(const format *f, value v, char *buf, size_t n)
 {
-    if (f->dtype == NEAP_BOOL)
-        snprintf(buf, n, "%s", v.i ? "true" : "false");
-    else if (!np_is_float(f->dtype))
-        snprintf(buf, n, "%lld", (long long)v.i);
-    else if (isnan(v.f))
-        snprintf(buf, n, "nan");
-    else if (f->kind == WHOLE)
-        snprintf(buf, n, "%.0f", v.f);
-    else if (f->kind == FIXED)
-        snprintf(buf, n, "%.*f", f->precision, v.f / f->scale);
-    else
-        snprintf(buf, n, "%.*e", f->precision, v.f);
+    if (f->dtype == NEAP_BOOL) snprintf(buf, n, "%s", v.i ? "true" : "false");
+    else if (!np_is_float(f->dtype)) snprintf(buf, n, "%lld", (long long)v.i);
+    else if (isnan(v.f)) snprintf(buf, n, "nan");
+    else if (f->kind == WHOLE) snprintf(buf, n, "%.0f", v.f);
+    else if (f->kind == FIXED) snprintf(buf, n, "%.*f", f->precision, v.f / f->scale);
+    else snprintf(buf, n, "%.*e", f->precision, v.f);
     point(buf);
 }
 
@@ -196,14 +193,10 @@ static bool read_shown(neap_ctx *c, const neap_tensor *t, const shown *s, value 
             rest /= s->n[k];
         }
         const char *p = np_ptr(t) + at * (int64_t)item;
-        if (dev->backend.host_memory)
-            memcpy(raw, p, item);
-        else if (!np_fetch(c, dev, raw, p, item))
-            return false;
-        if (np_is_float(d))
-            out[i].f = np_load_double(d, raw);
-        else
-            out[i].i = np_load_int(d, raw);
+        if (dev->backend.host_memory) memcpy(raw, p, item);
+        else if (!np_fetch(c, dev, raw, p, item)) return false;
+        if (np_is_float(d)) out[i].f = np_load_double(d, raw);
+        else out[i].i = np_load_int(d, raw);
     }
     return true;
 }
@@ -304,22 +297,17 @@ static void put_tensor(text *x, const neap_tensor *t, const shown *s, const valu
     format f = {.dtype = (neap_dtype)t->dtype};
     if (t->ndim == 0) {
         char buf[64];
-        if (np_is_float(f.dtype))
-            shortest(buf, sizeof buf, f.dtype, v[0].f);
-        else
-            number_text(&f, v[0], buf, sizeof buf);
+        if (np_is_float(f.dtype)) shortest(buf, sizeof buf, f.dtype, v[0].f);
+        else number_text(&f, v[0], buf, sizeof buf);
         puts_(x, buf);
         return;
     }
     choose_format(&f, v, s->total, o->precision);
     printer p = {x, t, s, &f, v, o->width};
     if (f.scale != 1) putf(x, "1e%+03d *\n", f.exponent);
-    if (s->total && t->ndim == 1)
-        put_matrix(&p, 0, 1, true);
-    else if (s->total && t->ndim == 2)
-        put_matrix(&p, 0, s->n[0], false);
-    else if (s->total)
-        put_slices(&p);
+    if (s->total && t->ndim == 1) put_matrix(&p, 0, 1, true);
+    else if (s->total && t->ndim == 2) put_matrix(&p, 0, s->n[0], false);
+    else if (s->total) put_slices(&p);
     put_facts(x, t);
 }
 

@@ -29,7 +29,8 @@ int neap_scope_begin(neap_ctx *c)
     return -1;
 }
 
-/* Ends the newest scope of the running owner; without one it does nothing. Works while an error is pending. */
+/* Ends the newest scope of the running owner; without one it does nothing. Works while an error is pending.
+ */
 void neap_scope_end(neap_ctx *c)
 {
     scope *s = scope_of_entry(np_ambient_get(c, NP_AMB_SCOPE), c->ambient.running);

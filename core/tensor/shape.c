@@ -131,10 +131,8 @@ static void address_range(const neap_tensor *t, uintptr_t *lo, uintptr_t *hi)
     int64_t first = 0, last = 0;
     for (int i = 0; i < t->ndim; i++) {
         int64_t reach = t->stride[i] * (t->shape[i] - 1);
-        if (reach < 0)
-            first += reach;
-        else
-            last += reach;
+        if (reach < 0) first += reach;
+        else last += reach;
     }
     size_t item = np_itemsize(t);
     uintptr_t p = (uintptr_t)t->st->data + (uintptr_t)t->offset * item;

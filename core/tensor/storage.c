@@ -47,8 +47,7 @@ np_storage *np_storage_new(neap_ctx *c, np_device *d, size_t bytes)
     neap_category cat = (neap_category)s->category;
     if (bytes <= INLINE_BYTES && d->backend.host_memory)
         s->data = np_mem_count(&d->mem, bytes, cat) ? s->inline_data : NULL;
-    else
-        s->data = np_mem_take(&d->mem, bytes, cat);
+    else s->data = np_mem_take(&d->mem, bytes, cat);
     if (!s->data) {
         drop_shell(c, s);
         return NULL;

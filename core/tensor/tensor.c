@@ -101,9 +101,15 @@ void np_tensor_destroy(neap_tensor *t)
     np_obj_free(c, t, sizeof *t);
 }
 
-neap_tensor *neap_retain(neap_tensor *t) { return np_hold_ref(t); }
+neap_tensor *neap_retain(neap_tensor *t)
+{
+    return np_hold_ref(t);
+}
 
-void neap_free(neap_tensor *t) { np_drop(t); }
+void neap_free(neap_tensor *t)
+{
+    np_drop(t);
+}
 
 static neap_tensor *number_new(neap_ctx *c, neap_dtype dtype)
 {
@@ -130,8 +136,14 @@ neap_tensor *np_integer_new(neap_ctx *c, int64_t v)
     return t;
 }
 
-neap_tensor *neap_number(neap_ctx *c, double v) { return np_scope_adopt(c, np_number_new(c, v)); }
-neap_tensor *neap_integer(neap_ctx *c, int64_t v) { return np_scope_adopt(c, np_integer_new(c, v)); }
+neap_tensor *neap_number(neap_ctx *c, double v)
+{
+    return np_scope_adopt(c, np_number_new(c, v));
+}
+neap_tensor *neap_integer(neap_ctx *c, int64_t v)
+{
+    return np_scope_adopt(c, np_integer_new(c, v));
+}
 
 neap_tensor *neap_wrap(neap_ctx *c, int ndim, const int64_t *shape, neap_dtype dtype, void *data,
                        void (*release)(void *user), void *user)
@@ -139,10 +151,11 @@ neap_tensor *neap_wrap(neap_ctx *c, int ndim, const int64_t *shape, neap_dtype d
     size_t bytes;
     int64_t stride[NEAP_MAX_DIMS];
     if (np_pending(c) || !shape_bytes(c, ndim, shape, dtype, &bytes)) return NULL;
-    if (!data && bytes) return np_fail(c, NEAP_E_ARG, "data is NULL, but the shape asks for %zu bytes", bytes);
+    if (!data && bytes)
+        return np_fail(c, NEAP_E_ARG, "data is NULL, but the shape asks for %zu bytes", bytes);
     if ((uintptr_t)data % np_dtype_size(dtype))
-        return np_fail(c, NEAP_E_ARG, "data is not aligned: %s needs a multiple of %zu bytes", np_dtype_name(dtype),
-                       np_dtype_size(dtype));
+        return np_fail(c, NEAP_E_ARG, "data is not aligned: %s needs a multiple of %zu bytes",
+                       np_dtype_name(dtype), np_dtype_size(dtype));
     np_storage *st = np_storage_wrap(c, data, bytes, NULL, user);
     neap_tensor *t = st ? tensor_over_take(c, st, dtype) : NULL;
     if (!t) return NULL;
@@ -155,7 +168,10 @@ neap_tensor *neap_wrap(neap_ctx *c, int ndim, const int64_t *shape, neap_dtype d
 
 /* ---- facts */
 
-int neap_ndim(const neap_tensor *t) { return t ? t->ndim : 0; }
+int neap_ndim(const neap_tensor *t)
+{
+    return t ? t->ndim : 0;
+}
 
 int64_t neap_size(const neap_tensor *t, int dim)
 {
@@ -171,12 +187,30 @@ int64_t neap_stride(const neap_tensor *t, int dim)
     return dim >= 0 && dim < t->ndim ? t->stride[dim] : -1;
 }
 
-int64_t neap_numel(const neap_tensor *t) { return t ? t->numel : 0; }
-neap_dtype neap_dtype_of(const neap_tensor *t) { return t ? (neap_dtype)t->dtype : NEAP_FLOAT32; }
-int neap_device_of(const neap_tensor *t) { return t ? t->st->dev->index : 0; }
-int neap_is_contiguous(const neap_tensor *t) { return t && t->contiguous; }
-void *neap_data(neap_tensor *t) { return t ? np_ptr(t) : NULL; }
-uint64_t neap_tensor_version(const neap_tensor *t) { return t ? t->st->version->n : 0; }
+int64_t neap_numel(const neap_tensor *t)
+{
+    return t ? t->numel : 0;
+}
+neap_dtype neap_dtype_of(const neap_tensor *t)
+{
+    return t ? (neap_dtype)t->dtype : NEAP_FLOAT32;
+}
+int neap_device_of(const neap_tensor *t)
+{
+    return t ? t->st->dev->index : 0;
+}
+int neap_is_contiguous(const neap_tensor *t)
+{
+    return t && t->contiguous;
+}
+void *neap_data(neap_tensor *t)
+{
+    return t ? np_ptr(t) : NULL;
+}
+uint64_t neap_tensor_version(const neap_tensor *t)
+{
+    return t ? t->st->version->n : 0;
+}
 
 void neap_set_category(neap_tensor *t, neap_category cat)
 {
@@ -199,7 +233,8 @@ static bool fetch_item(neap_ctx *c, neap_tensor *t, void *raw)
     if (!readable(c, t)) return false;
     if (t->numel != 1) {
         char text[200];
-        np_fail(c, NEAP_E_SHAPE, "item: the tensor %s has %" PRId64 " elements: only a one-element tensor is a number",
+        np_fail(c, NEAP_E_SHAPE,
+                "item: the tensor %s has %" PRId64 " elements: only a one-element tensor is a number",
                 np_shape_text(text, sizeof text, t->ndim, t->shape), t->numel);
         return false;
     }
@@ -235,7 +270,8 @@ int neap_read(neap_ctx *c, neap_tensor *t, void *dst, size_t bytes)
     if (!readable(c, t)) return -1;
     size_t need = (size_t)t->numel * np_itemsize(t);
     if (bytes != need) {
-        np_fail(c, NEAP_E_ARG, "read: the tensor has %zu bytes, the buffer %zu: they must be equal", need, bytes);
+        np_fail(c, NEAP_E_ARG, "read: the tensor has %zu bytes, the buffer %zu: they must be equal", need,
+                bytes);
         return -1;
     }
     if (need == 0) return 0;
@@ -269,4 +305,7 @@ char *neap_tostring(neap_ctx *c, neap_tensor *t)
     return readable(c, t) ? np_print(c, t, NULL) : NULL;
 }
 
-void neap_free_text(char *s) { free(s); }
+void neap_free_text(char *s)
+{
+    free(s);
+}

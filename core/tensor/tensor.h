@@ -17,14 +17,14 @@ typedef struct np_version {
 
 typedef struct np_storage {
     int32_t refs;
-    uint8_t category;           /* neap_category */
-    bool counted;               /* in live bytes (numbers used as operands are not) */
-    bool foreign;               /* release() owns the bytes */
-    int32_t saved;              /* slots that hold it: category SAVED while > 0, if it was TEMP */
+    uint8_t category; /* neap_category */
+    bool counted;     /* in live bytes (numbers used as operands are not) */
+    bool foreign;     /* release() owns the bytes */
+    int32_t saved;    /* slots that hold it: category SAVED while > 0, if it was TEMP */
     np_device *dev;
     np_version *version;
     void *data;
-    size_t bytes;               /* requested */
+    size_t bytes; /* requested */
     void (*release)(void *user);
     void *user;
     _Alignas(16) unsigned char inline_data[16]; /* scalars need no block */
@@ -35,36 +35,43 @@ struct np_autograd; /* autograd/node.h */
 struct neap_tensor {
     int32_t refs;
     uint8_t dtype, ndim;
-    bool contiguous;            /* row-major dense; kept right by np_tensor_geometry */
-    bool number;                /* a plain number used as an operand */
-    bool temp;                  /* belongs to a gradient formula's frame */
-    bool scoped;                /* a C scope holds a reference, or did */
+    bool contiguous; /* row-major dense; kept right by np_tensor_geometry */
+    bool number;     /* a plain number used as an operand */
+    bool temp;       /* belongs to a gradient formula's frame */
+    bool scoped;     /* a C scope holds a reference, or did */
     neap_ctx *c;
     np_storage *st;
     int64_t offset, numel;
     int64_t shape[NEAP_MAX_DIMS], stride[NEAP_MAX_DIMS];
-    struct np_autograd *ag;     /* NULL: no graph, no grad, no hooks */
+    struct np_autograd *ag; /* NULL: no graph, no grad, no hooks */
 };
 
 /* ---- storages */
-np_storage *np_storage_new(neap_ctx *c, np_device *d, size_t bytes);      /* category from ambient */
-void np_storage_free(neap_ctx *c, np_storage *s);                         /* drops one reference */
+np_storage *np_storage_new(neap_ctx *c, np_device *d, size_t bytes); /* category from ambient */
+void np_storage_free(neap_ctx *c, np_storage *s);                    /* drops one reference */
 void np_storage_set_category(np_storage *s, neap_category cat);
 void np_version_free(neap_ctx *c, np_version *v);
-static inline void np_bump(neap_tensor *t) { t->st->version->n++; }
+static inline void np_bump(neap_tensor *t)
+{
+    t->st->version->n++;
+}
 
 /* ---- tensors */
-/* Fresh contiguous tensor (uninitialised). NULL with E-DIMS, E-SHAPE (negative size, overflow), E-NOMEM ... */
+/* Fresh contiguous tensor (uninitialised). NULL with E-DIMS, E-SHAPE (negative size, overflow), E-NOMEM ...
+ */
 neap_tensor *np_tensor_new(neap_ctx *c, np_device *d, neap_dtype t, int ndim, const int64_t *shape);
 /* A view: same storage, own geometry (strides in elements). Caller guarantees it is inside the storage. */
-neap_tensor *np_tensor_view(neap_tensor *base, int ndim, const int64_t *shape, const int64_t *stride, int64_t offset);
+neap_tensor *np_tensor_view(neap_tensor *base, int ndim, const int64_t *shape, const int64_t *stride,
+                            int64_t offset);
 neap_tensor *np_tensor_alias(neap_tensor *t); /* same geometry, no graph: "detached alias" */
 /* Gives t this geometry: shape, strides, offset, and what follows from them (numel, contiguous). */
-void np_tensor_geometry(neap_tensor *t, int ndim, const int64_t *shape, const int64_t *stride, int64_t offset);
+void np_tensor_geometry(neap_tensor *t, int ndim, const int64_t *shape, const int64_t *stride,
+                        int64_t offset);
 /* A contiguous tensor in host memory with t's elements: t itself (new reference) when it is one. */
 neap_tensor *np_to_host(neap_ctx *c, neap_tensor *t);
-/* Inside neap_scope_begin/end of the running owner the scope takes the reference over and the caller's pointer
- * is borrowed; elsewhere nothing happens. Returns t, or NULL (t dropped) with NEAP_E_NOMEM. NULL gives NULL. */
+/* Inside neap_scope_begin/end of the running owner the scope takes the reference over and the caller's
+ * pointer is borrowed; elsewhere nothing happens. Returns t, or NULL (t dropped) with NEAP_E_NOMEM. NULL
+ * gives NULL. */
 neap_tensor *np_scope_adopt(neap_ctx *c, neap_tensor *t);
 /* neap_number and neap_integer without the C scope: for slots and gradient frames. */
 neap_tensor *np_number_new(neap_ctx *c, double v);
@@ -84,17 +91,23 @@ static inline void np_drop(neap_tensor *t)
         np_tensor_destroy(t);
     }
 }
-static inline size_t np_itemsize(const neap_tensor *t) { return np_dtype_size((neap_dtype)t->dtype); }
-static inline char *np_ptr(const neap_tensor *t) { return (char *)t->st->data + (size_t)t->offset * np_itemsize(t); }
+static inline size_t np_itemsize(const neap_tensor *t)
+{
+    return np_dtype_size((neap_dtype)t->dtype);
+}
+static inline char *np_ptr(const neap_tensor *t)
+{
+    return (char *)t->st->data + (size_t)t->offset * np_itemsize(t);
+}
 #define NP_DATA(T, t) ((T *)np_ptr(t))
 
 /* ---- shapes (shape.c) */
-int64_t np_shape_numel(int ndim, const int64_t *shape);                   /* -1 on overflow */
+int64_t np_shape_numel(int ndim, const int64_t *shape); /* -1 on overflow */
 void np_contiguous_strides(int ndim, const int64_t *shape, int64_t *stride);
 bool np_is_contiguous_geometry(int ndim, const int64_t *shape, const int64_t *stride);
 /* [2,3] x [4,3] style texts; returns buf. */
 char *np_shape_text(char *buf, size_t n, int ndim, const int64_t *shape);
-char *np_tensor_text(char *buf, size_t n, const neap_tensor *t);          /* "[2,3] float32 cpu" */
+char *np_tensor_text(char *buf, size_t n, const neap_tensor *t); /* "[2,3] float32 cpu" */
 /* Broadcasts b into (ndim, shape); false if they do not fit (no error recorded). */
 bool np_broadcast_shape(int *ndim, int64_t *shape, int b_ndim, const int64_t *b_shape);
 /* dim in [-ndim, ndim) -> [0, ndim); -1 with E-DIMS in the caller's base. 0-dim accepts 0 and -1. */
@@ -109,7 +122,8 @@ bool np_may_overlap(const neap_tensor *a, const neap_tensor *b, bool *same);
 neap_dtype np_promote_operands(neap_tensor *const *in, int n);
 
 /* ---- copies (copy.c): below autograd. Convert, broadcast and cross devices. */
-bool np_copy_into(neap_ctx *c, neap_tensor *dst, const neap_tensor *src);  /* no version bump; src broadcasts */
+bool np_copy_into(neap_ctx *c, neap_tensor *dst,
+                  const neap_tensor *src); /* no version bump; src broadcasts */
 neap_tensor *np_contiguous_copy(neap_ctx *c, neap_tensor *t);
 /* t itself (new reference) when it is contiguous already and of dtype d, else a copy. */
 neap_tensor *np_as_contiguous(neap_ctx *c, neap_tensor *t, neap_dtype d);
@@ -118,16 +132,17 @@ bool np_fetch(neap_ctx *c, const np_device *d, void *dst, const void *src, size_
 bool np_fill_zero(neap_ctx *c, neap_tensor *t);
 bool np_fill_value(neap_ctx *c, neap_tensor *t, double v);
 
-/* ---- iterator (iter.c): up to 8 operands over one broadcast shape, dims sorted by output stride and merged */
+/* ---- iterator (iter.c): up to 8 operands over one broadcast shape, dims sorted by output stride and merged
+ */
 #define NP_MAX_OPERANDS 8
 typedef struct np_iter {
-    int n;                       /* operands; 0 is the output */
-    int ndim;                    /* after merging; dim 0 is the innermost */
+    int n;    /* operands; 0 is the output */
+    int ndim; /* after merging; dim 0 is the innermost */
     int64_t shape[NEAP_MAX_DIMS];
     int64_t stride[NP_MAX_OPERANDS][NEAP_MAX_DIMS]; /* bytes */
     char *base[NP_MAX_OPERANDS];
     int64_t numel;
-    bool dense;                  /* one run, every operand stride = itemsize (or 0 for broadcast numbers) */
+    bool dense; /* one run, every operand stride = itemsize (or 0 for broadcast numbers) */
 } np_iter;
 /* Operands are broadcast to operand 0's shape (their shapes must fit). */
 void np_iter_init(np_iter *it, neap_tensor *const *t, int n);
@@ -140,7 +155,7 @@ bool np_iter_run(neap_ctx *c, const np_iter *it, np_run_fn run, void *arg);
 /* ---- printing (print.c) */
 typedef struct np_print_opts {
     int threshold, edge, precision, width;
-} np_print_opts; /* 1000, 3, 4, 80 */
+} np_print_opts;                                                     /* 1000, 3, 4, 80 */
 char *np_print(neap_ctx *c, neap_tensor *t, const np_print_opts *o); /* malloc'd text, NULL on error */
 
 #endif

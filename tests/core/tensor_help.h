@@ -43,12 +43,17 @@ static int teardown(void **state)
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-#define SHAPE(...) (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]){__VA_ARGS__}
+#define SHAPE(...)                                                                                           \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[])                             \
+    {                                                                                                        \
+        __VA_ARGS__                                                                                          \
+    }
 
 static inline neap_tensor *count_up(neap_ctx *c, neap_dtype t, int ndim, const int64_t *shape)
 {
     neap_tensor *x = neap_empty(c, ndim, shape, t, 0);
-    for (int64_t i = 0; x && i < x->numel; i++) np_store_double(t, np_ptr(x) + (size_t)i * np_itemsize(x), (double)i);
+    for (int64_t i = 0; x && i < x->numel; i++)
+        np_store_double(t, np_ptr(x) + (size_t)i * np_itemsize(x), (double)i);
     return x;
 }
 
@@ -61,19 +66,21 @@ static inline double at(const neap_tensor *x, int64_t i)
 }
 
 /* A view of x with any geometry. */
-static inline neap_tensor *window(neap_tensor *x, int64_t offset, int ndim, const int64_t *shape, const int64_t *stride)
+static inline neap_tensor *window(neap_tensor *x, int64_t offset, int ndim, const int64_t *shape,
+                                  const int64_t *stride)
 {
     return np_tensor_view(x, ndim, shape, stride, offset);
 }
 
-#define expect_error(c, want) \
-    do { \
-        assert_string_equal(neap_code_name(neap_error(c)), want); \
-        neap_clear_error(c); \
+#define expect_error(c, want)                                                                                \
+    do {                                                                                                     \
+        assert_string_equal(neap_code_name(neap_error(c)), want);                                            \
+        neap_clear_error(c);                                                                                 \
     } while (0)
 
-/* Runs body(c) with its first, second, ... allocation failing until one run meets no failure. After each failure
- * the error is E-NOMEM and nothing is left behind. body returns true when it succeeded, and cleans up after itself. */
+/* Runs body(c) with its first, second, ... allocation failing until one run meets no failure. After each
+ * failure the error is E-NOMEM and nothing is left behind. body returns true when it succeeded, and cleans up
+ * after itself. */
 static inline void every_allocation_fails(world *w, bool (*body)(neap_ctx *c))
 {
     neap_ctx *c = w->c;

@@ -85,7 +85,8 @@ static void bytes_are_counted_exactly(void **state)
 {
     neap_ctx *c = ((world *)*state)->c;
     neap_memory m = {.size = sizeof m};
-    neap_tensor *x = neap_empty(c, SHAPE(5, 5), NEAP_FLOAT32, 0), *s = neap_empty(c, 0, NULL, NEAP_FLOAT64, 0);
+    neap_tensor *x = neap_empty(c, SHAPE(5, 5), NEAP_FLOAT32, 0),
+                *s = neap_empty(c, 0, NULL, NEAP_FLOAT64, 0);
     neap_tensor *number = neap_number(c, 3), *view = np_tensor_alias(x);
     assert_int_equal(neap_memory_stats(c, 0, &m), 0);
     assert_int_equal(m.live, 108);
@@ -133,7 +134,10 @@ static void ambient_category_names_new_storages(void **state)
     neap_free(x);
 }
 
-static void release_once(void *user) { ++*(int *)user; }
+static void release_once(void *user)
+{
+    ++*(int *)user;
+}
 
 static void wraps_host_memory(void **state)
 {
@@ -208,11 +212,12 @@ static void sequences_include_both_ends(void **state)
     const struct {
         double first, last, step;
         int64_t n;
-    } cases[] = {{0.1, 0.5, 0.05, 9}, {0, 1, 0.1, 11}, {0, 1, 1.0 / 49, 50}, {1, 10, 1, 10}, {5, 1, -2, 3}, {2, 1, 1, 0},
-                 {3, 3, 1, 1}};
+    } cases[] = {{0.1, 0.5, 0.05, 9}, {0, 1, 0.1, 11}, {0, 1, 1.0 / 49, 50}, {1, 10, 1, 10},
+                 {5, 1, -2, 3},       {2, 1, 1, 0},    {3, 3, 1, 1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int k = 0; k < 2; k++) {
-            neap_tensor *x = neap_arange(c, cases[i].first, cases[i].last, cases[i].step, k ? NEAP_FLOAT64 : NEAP_FLOAT32, 0);
+            neap_tensor *x = neap_arange(c, cases[i].first, cases[i].last, cases[i].step,
+                                         k ? NEAP_FLOAT64 : NEAP_FLOAT32, 0);
             assert_int_equal(neap_numel(x), cases[i].n);
             neap_free(x);
         }
@@ -238,7 +243,8 @@ static void scopes_own_what_is_made_inside(void **state)
 {
     neap_ctx *c = ((world *)*state)->c;
     assert_int_equal(neap_scope_begin(c), 0);
-    neap_tensor *gone = neap_zeros(c, SHAPE(10), NEAP_FLOAT32, 0), *kept = neap_zeros(c, SHAPE(3), NEAP_FLOAT32, 0);
+    neap_tensor *gone = neap_zeros(c, SHAPE(10), NEAP_FLOAT32, 0),
+                *kept = neap_zeros(c, SHAPE(3), NEAP_FLOAT32, 0);
     neap_number(c, 2);
     assert_true(gone->scoped);
     assert_int_equal(neap_scope_begin(c), 0);
@@ -269,7 +275,10 @@ static bool make_things(neap_ctx *c)
     return neap_error(c) == NEAP_OK;
 }
 
-static void no_failed_allocation_loses_anything(void **state) { every_allocation_fails(*state, make_things); }
+static void no_failed_allocation_loses_anything(void **state)
+{
+    every_allocation_fails(*state, make_things);
+}
 
 static void shapes_broadcast(void **state)
 {
@@ -300,7 +309,8 @@ static void positions_speak_the_callers_base(void **state)
     expect_error(c, "E-DIMS");
     assert_int_equal(np_wrap_index(c, -5, 5, 0), 0);
     assert_int_equal(np_wrap_index(c, 5, 5, 0), -1);
-    assert_non_null(strstr(neap_error_message(c), "position 6 is out of range: dimension 1 has size 5, so 1 to 5"));
+    assert_non_null(
+        strstr(neap_error_message(c), "position 6 is out of range: dimension 1 has size 5, so 1 to 5"));
     expect_error(c, "E-INDEX");
     assert_int_equal(np_wrap_index(c, 0, 0, 0), -1);
     expect_error(c, "E-INDEX");
@@ -335,17 +345,20 @@ static void knows_what_overlaps(void **state)
 static void operands_promote_as_in_pytorch(void **state)
 {
     neap_ctx *c = ((world *)*state)->c;
-    neap_tensor *i32 = neap_zeros(c, SHAPE(2), NEAP_INT32, 0), *f32 = neap_zeros(c, SHAPE(2), NEAP_FLOAT32, 0);
+    neap_tensor *i32 = neap_zeros(c, SHAPE(2), NEAP_INT32, 0),
+                *f32 = neap_zeros(c, SHAPE(2), NEAP_FLOAT32, 0);
     neap_tensor *f64 = neap_zeros(c, SHAPE(2), NEAP_FLOAT64, 0), *b = neap_zeros(c, SHAPE(2), NEAP_BOOL, 0);
-    neap_tensor *f16 = neap_zeros(c, SHAPE(2), NEAP_FLOAT16, 0), *d64 = neap_zeros(c, 0, NULL, NEAP_FLOAT64, 0);
+    neap_tensor *f16 = neap_zeros(c, SHAPE(2), NEAP_FLOAT16, 0),
+                *d64 = neap_zeros(c, 0, NULL, NEAP_FLOAT64, 0);
     neap_tensor *two = neap_integer(c, 2), *half = neap_number(c, 0.5);
     const struct {
         neap_tensor *a, *b;
         neap_dtype want;
     } cases[] = {
-        {i32, two, NEAP_INT32},   {i32, half, NEAP_FLOAT32}, {f32, half, NEAP_FLOAT32}, {f32, f64, NEAP_FLOAT64},
-        {b, two, NEAP_INT64},     {f32, d64, NEAP_FLOAT32},  {i32, d64, NEAP_FLOAT64},  {f16, half, NEAP_FLOAT16},
-        {d64, half, NEAP_FLOAT64}, {two, half, NEAP_FLOAT32}, {two, two, NEAP_INT64},   {b, b, NEAP_BOOL},
+        {i32, two, NEAP_INT32},    {i32, half, NEAP_FLOAT32}, {f32, half, NEAP_FLOAT32},
+        {f32, f64, NEAP_FLOAT64},  {b, two, NEAP_INT64},      {f32, d64, NEAP_FLOAT32},
+        {i32, d64, NEAP_FLOAT64},  {f16, half, NEAP_FLOAT16}, {d64, half, NEAP_FLOAT64},
+        {two, half, NEAP_FLOAT32}, {two, two, NEAP_INT64},    {b, b, NEAP_BOOL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         neap_tensor *one[2] = {cases[i].a, cases[i].b}, *other[2] = {cases[i].b, cases[i].a};
@@ -371,7 +384,8 @@ static void devices_register_and_copy(void **state)
     neap_ctx *c = w->c;
     int copies = 0;
     const np_kernel_row unknown[] = {{"no_such_op", NULL}, {NULL, NULL}};
-    neap_backend b = {.size = sizeof b, .name = "fake:0", .copy = no_copy, .user = &copies, .kernels = unknown};
+    neap_backend b = {
+        .size = sizeof b, .name = "fake:0", .copy = no_copy, .user = &copies, .kernels = unknown};
     assert_int_equal(neap_register_backend(c, &b), -1);
     expect_error(c, "E-DEVICE");
     b.kernels = NULL;
@@ -408,13 +422,26 @@ static void devices_register_and_copy(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(makes_ordinary_tensors), TEST(zero_dims_and_no_elements_are_ordinary), TEST(eight_dims_are_the_limit),
-        TEST(refuses_impossible_shapes), TEST(a_pending_error_stops_work), TEST(bytes_are_counted_exactly),
-        TEST(a_limit_holds_before_memory_is_taken), TEST(ambient_category_names_new_storages), TEST(wraps_host_memory),
-        TEST(watching_a_version_keeps_no_data), TEST(reads_any_layout), TEST(hashes_values_not_layouts),
-        TEST(sequences_include_both_ends), TEST(scopes_own_what_is_made_inside),
-        TEST(no_failed_allocation_loses_anything), TEST(shapes_broadcast), TEST(positions_speak_the_callers_base),
-        TEST(knows_what_overlaps), TEST(operands_promote_as_in_pytorch), TEST(devices_register_and_copy),
+        TEST(makes_ordinary_tensors),
+        TEST(zero_dims_and_no_elements_are_ordinary),
+        TEST(eight_dims_are_the_limit),
+        TEST(refuses_impossible_shapes),
+        TEST(a_pending_error_stops_work),
+        TEST(bytes_are_counted_exactly),
+        TEST(a_limit_holds_before_memory_is_taken),
+        TEST(ambient_category_names_new_storages),
+        TEST(wraps_host_memory),
+        TEST(watching_a_version_keeps_no_data),
+        TEST(reads_any_layout),
+        TEST(hashes_values_not_layouts),
+        TEST(sequences_include_both_ends),
+        TEST(scopes_own_what_is_made_inside),
+        TEST(no_failed_allocation_loses_anything),
+        TEST(shapes_broadcast),
+        TEST(positions_speak_the_callers_base),
+        TEST(knows_what_overlaps),
+        TEST(operands_promote_as_in_pytorch),
+        TEST(devices_register_and_copy),
     };
     return cmocka_run_group_tests_name("tensor", tests, NULL, NULL);
 }

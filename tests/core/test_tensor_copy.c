@@ -1,15 +1,18 @@
-/* test_tensor_copy.c - copies: every pair of dtypes, every layout, overlap, broadcast, failing allocations. */
+/* test_tensor_copy.c - copies: every pair of dtypes, every layout, overlap, broadcast, failing allocations.
+ */
 #include "tensor_help.h"
 
 #include <math.h>
 
-static const double samples[] = {0, -0.0, 1, -1, 0.5, -0.5, 1.75, 2, 100, -100, 127, 200, 255, -128, 3.25, 65504};
+static const double samples[] = {0,   -0.0, 1,   -1,  0.5, -0.5, 1.75, 2,
+                                 100, -100, 127, 200, 255, -128, 3.25, 65504};
 enum { N = sizeof samples / sizeof *samples };
 
 /* What v, already exact in dtype `from`, must become in `to`: by double arithmetic. */
 static double converted(neap_dtype to, double v)
 {
-    static const double lo[] = {[NEAP_INT8] = -128, [NEAP_UINT8] = 0}, hi[] = {[NEAP_INT8] = 127, [NEAP_UINT8] = 255};
+    static const double lo[] = {[NEAP_INT8] = -128, [NEAP_UINT8] = 0},
+                        hi[] = {[NEAP_INT8] = 127, [NEAP_UINT8] = 255};
     if (to == NEAP_BOOL) return v != 0;
     if (to == NEAP_INT64 || to == NEAP_INT32) return trunc(v);
     if (to == NEAP_INT8 || to == NEAP_UINT8) return fmin(fmax(trunc(v), lo[to]), hi[to]);
@@ -26,7 +29,8 @@ static void converts_every_pair(void **state)
                 neap_tensor *y = neap_zeros(c, SHAPE(N), (neap_dtype)to, 0);
                 neap_tensor *xs = window(x, 0, 1, (int64_t[]){N}, (int64_t[]){strided ? 2 : 1});
                 for (int i = 0; i < N; i++)
-                    np_store_double((neap_dtype)from, np_ptr(x) + (size_t)(i * (strided ? 2 : 1)) * np_itemsize(x), samples[i]);
+                    np_store_double((neap_dtype)from,
+                                    np_ptr(x) + (size_t)(i * (strided ? 2 : 1)) * np_itemsize(x), samples[i]);
                 assert_true(np_copy_into(c, y, xs));
                 for (int i = 0; i < N; i++) {
                     double v = at(xs, i), want = converted((neap_dtype)to, v);
@@ -68,7 +72,8 @@ static void transposes(void **state)
                 neap_tensor *x = neap_empty(c, SHAPE(3, rows, columns), types[k], 0);
                 for (int64_t e = 0; e < x->numel; e++)
                     np_store_int(types[k], np_ptr(x) + (size_t)e * np_itemsize(x), e % 127);
-                neap_tensor *t = window(x, 0, 3, (int64_t[]){3, columns, rows}, (int64_t[]){rows * columns, 1, columns});
+                neap_tensor *t =
+                    window(x, 0, 3, (int64_t[]){3, columns, rows}, (int64_t[]){rows * columns, 1, columns});
                 neap_tensor *y = np_contiguous_copy(c, t);
                 assert_true(y->contiguous);
                 for (int64_t e = 0; e < y->numel; e++) assert_true(at(y, e) == at(t, e));
@@ -80,7 +85,8 @@ static void broadcasts_the_source(void **state)
 {
     neap_ctx *c = ((world *)*state)->c;
     neap_tensor *y = neap_zeros(c, SHAPE(2, 3, 4), NEAP_FLOAT32, 0), *row = count_up(c, NEAP_INT32, SHAPE(4));
-    neap_tensor *column = count_up(c, NEAP_FLOAT32, SHAPE(3, 1)), *wrong = count_up(c, NEAP_FLOAT32, SHAPE(3));
+    neap_tensor *column = count_up(c, NEAP_FLOAT32, SHAPE(3, 1)),
+                *wrong = count_up(c, NEAP_FLOAT32, SHAPE(3));
     assert_true(np_copy_into(c, y, row));
     for (int i = 0; i < 24; i++) assert_true(at(y, i) == i % 4);
     assert_true(np_copy_into(c, y, column));
@@ -96,7 +102,8 @@ static void overlapping_copies_read_first(void **state)
 {
     neap_ctx *c = ((world *)*state)->c;
     neap_tensor *x = count_up(c, NEAP_FLOAT32, SHAPE(10));
-    neap_tensor *head = window(x, 0, 1, (int64_t[]){9}, (int64_t[]){1}), *tail = window(x, 1, 1, (int64_t[]){9}, (int64_t[]){1});
+    neap_tensor *head = window(x, 0, 1, (int64_t[]){9}, (int64_t[]){1}),
+                *tail = window(x, 1, 1, (int64_t[]){9}, (int64_t[]){1});
     assert_true(np_copy_into(c, tail, head));
     for (int i = 0; i < 10; i++) assert_true(at(x, i) == (i ? i - 1 : 0));
     assert_true(np_copy_into(c, x, x));
@@ -143,14 +150,22 @@ static bool copy_things(neap_ctx *c)
     return ok;
 }
 
-static void no_failed_allocation_loses_anything(void **state) { every_allocation_fails(*state, copy_things); }
+static void no_failed_allocation_loses_anything(void **state)
+{
+    every_allocation_fails(*state, copy_things);
+}
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(converts_every_pair), TEST(copies_64_bit_integers_exactly), TEST(transposes), TEST(broadcasts_the_source),
-        TEST(overlapping_copies_read_first), TEST(fills_only_what_it_is_given),
-        TEST(as_contiguous_copies_only_when_it_must), TEST(no_failed_allocation_loses_anything),
+        TEST(converts_every_pair),
+        TEST(copies_64_bit_integers_exactly),
+        TEST(transposes),
+        TEST(broadcasts_the_source),
+        TEST(overlapping_copies_read_first),
+        TEST(fills_only_what_it_is_given),
+        TEST(as_contiguous_copies_only_when_it_must),
+        TEST(no_failed_allocation_loses_anything),
     };
     return cmocka_run_group_tests_name("tensor copies", tests, NULL, NULL);
 }

@@ -6,14 +6,16 @@ static void add_run(void *arg, int64_t n, char **p, const int64_t *stride)
     int64_t *runs = arg;
     if (runs) ++*runs;
     for (int64_t i = 0; i < n; i++)
-        *(double *)(p[0] + i * stride[0]) = *(double *)(p[1] + i * stride[1]) + 1000 * *(double *)(p[2] + i * stride[2]);
+        *(double *)(p[0] + i * stride[0]) =
+            *(double *)(p[1] + i * stride[1]) + 1000 * *(double *)(p[2] + i * stride[2]);
 }
 
 static void merges_what_is_one_run(void **state)
 {
     neap_ctx *c = ((world *)*state)->c;
     np_iter it;
-    neap_tensor *x = count_up(c, NEAP_FLOAT32, SHAPE(2, 3, 4)), *y = count_up(c, NEAP_FLOAT32, SHAPE(2, 3, 4));
+    neap_tensor *x = count_up(c, NEAP_FLOAT32, SHAPE(2, 3, 4)),
+                *y = count_up(c, NEAP_FLOAT32, SHAPE(2, 3, 4));
     np_iter_init(&it, (neap_tensor *[]){y, x}, 2);
     assert_true(it.dense);
     assert_int_equal(it.ndim, 1);
@@ -45,7 +47,8 @@ static void merges_what_is_one_run(void **state)
 static void visits_every_element_once(void **state)
 {
     neap_ctx *c = ((world *)*state)->c;
-    neap_tensor *a = count_up(c, NEAP_FLOAT64, SHAPE(3, 4, 5)), *out = neap_zeros(c, SHAPE(4, 5, 3), NEAP_FLOAT64, 0);
+    neap_tensor *a = count_up(c, NEAP_FLOAT64, SHAPE(3, 4, 5)),
+                *out = neap_zeros(c, SHAPE(4, 5, 3), NEAP_FLOAT64, 0);
     neap_tensor *outs[] = {
         neap_zeros(c, SHAPE(3, 4, 5), NEAP_FLOAT64, 0),
         window(out, 0, 3, (int64_t[]){3, 4, 5}, (int64_t[]){1, 15, 3}),
@@ -58,7 +61,8 @@ static void visits_every_element_once(void **state)
                 np_iter it;
                 np_iter_init(&it, (neap_tensor *[]){outs[o], a, bs[k]}, 3);
                 np_fill_zero(c, outs[o]);
-                for (int64_t i = 0; i < 60; i += part) np_iter_range(&it, i, i + part < 60 ? i + part : 60, add_run, NULL);
+                for (int64_t i = 0; i < 60; i += part)
+                    np_iter_range(&it, i, i + part < 60 ? i + part : 60, add_run, NULL);
                 for (int64_t i = 0; i < 60; i++) {
                     double b = k == 0 ? (double)(i / 5 % 4) : k == 1 ? (double)(i % 5) : (double)i;
                     assert_true(at(outs[o], i) == (double)i + 1000 * b);
@@ -72,7 +76,8 @@ static void runs_in_parallel_chunks(void **state)
 {
     neap_ctx *c = ((world *)*state)->c;
     neap_set_num_threads(c, 2);
-    neap_tensor *a = count_up(c, NEAP_FLOAT64, SHAPE(333, 301)), *b = neap_full(c, SHAPE(301), 2, NEAP_FLOAT64, 0);
+    neap_tensor *a = count_up(c, NEAP_FLOAT64, SHAPE(333, 301)),
+                *b = neap_full(c, SHAPE(301), 2, NEAP_FLOAT64, 0);
     neap_tensor *out = neap_zeros(c, SHAPE(333, 301), NEAP_FLOAT64, 0);
     np_iter it;
     np_iter_init(&it, (neap_tensor *[]){out, a, b}, 3);
@@ -110,7 +115,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(merges_what_is_one_run), TEST(visits_every_element_once), TEST(runs_in_parallel_chunks),
-        TEST(cancel_stops_it), TEST(no_elements_no_call),
+        TEST(cancel_stops_it),        TEST(no_elements_no_call),
     };
     return cmocka_run_group_tests_name("tensor iterator", tests, NULL, NULL);
 }

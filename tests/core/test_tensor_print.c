@@ -18,7 +18,8 @@ static neap_tensor *doubles(neap_ctx *c, neap_dtype t, int n, const double *v)
     for (int i = 0; i < n; i++) np_store_double(t, np_ptr(x) + (size_t)i * np_itemsize(x), v[i]);
     return x;
 }
-#define LIST(t, ...) doubles(c, t, (int)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)), (double[]){__VA_ARGS__})
+#define LIST(t, ...)                                                                                         \
+    doubles(c, t, (int)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)), (double[]){__VA_ARGS__})
 
 static void a_0_dim_tensor_prints_as_its_number(void **state)
 {
@@ -37,15 +38,18 @@ static void columns_are_fixed(void **state)
 {
     neap_ctx *c = ((world *)*state)->c;
     const float m[] = {1, -2.5f, 30, 0.125f};
-    prints(c, neap_from_data(c, SHAPE(2, 2), NEAP_FLOAT32, m), " 1.0000  -2.5000\n30.0000   0.1250\n[float32 2x2 cpu]");
-    prints(c, count_up(c, NEAP_INT64, SHAPE(2, 6)), " 0   1   2   3   4   5\n 6   7   8   9  10  11\n[int64 2x6 cpu]");
+    prints(c, neap_from_data(c, SHAPE(2, 2), NEAP_FLOAT32, m),
+           " 1.0000  -2.5000\n30.0000   0.1250\n[float32 2x2 cpu]");
+    prints(c, count_up(c, NEAP_INT64, SHAPE(2, 6)),
+           " 0   1   2   3   4   5\n 6   7   8   9  10  11\n[int64 2x6 cpu]");
 }
 
 static void whole_numbers_have_no_decimals(void **state)
 {
     neap_ctx *c = ((world *)*state)->c;
     prints(c, LIST(NEAP_FLOAT32, 1, -2, 0), " 1  -2   0\n[float32 3 cpu]");
-    prints(c, LIST(NEAP_FLOAT64, 1, NAN, INFINITY, -INFINITY, -0.0), "   1   nan   inf  -inf    -0\n[float64 5 cpu]");
+    prints(c, LIST(NEAP_FLOAT64, 1, NAN, INFINITY, -INFINITY, -0.0),
+           "   1   nan   inf  -inf    -0\n[float64 5 cpu]");
     prints(c, LIST(NEAP_BOOL, 1, 0), " true  false\n[bool 2 cpu]");
 }
 
@@ -85,7 +89,8 @@ static void slices_are_numbered_in_the_callers_base(void **state)
 static void large_tensors_show_their_edges(void **state)
 {
     neap_ctx *c = ((world *)*state)->c;
-    prints(c, neap_arange(c, 1, 2000, 1, NEAP_INT32, 0), "   1     2     3  ...  1998  1999  2000\n[int32 2000 cpu]");
+    prints(c, neap_arange(c, 1, 2000, 1, NEAP_INT32, 0),
+           "   1     2     3  ...  1998  1999  2000\n[int32 2000 cpu]");
     prints(c, neap_full(c, SHAPE(100, 100), 1, NEAP_UINT8, 0),
            "1  1  1  ...  1  1  1\n1  1  1  ...  1  1  1\n1  1  1  ...  1  1  1\n...\n"
            "1  1  1  ...  1  1  1\n1  1  1  ...  1  1  1\n1  1  1  ...  1  1  1\n[uint8 100x100 cpu]");
@@ -118,15 +123,24 @@ static bool print_things(neap_ctx *c)
     return ok;
 }
 
-static void no_failed_allocation_loses_anything(void **state) { every_allocation_fails(*state, print_things); }
+static void no_failed_allocation_loses_anything(void **state)
+{
+    every_allocation_fails(*state, print_things);
+}
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_0_dim_tensor_prints_as_its_number), TEST(columns_are_fixed), TEST(whole_numbers_have_no_decimals),
-        TEST(exponents_are_shared_or_each), TEST(integers_are_exact), TEST(empty_tensors_show_their_shape),
-        TEST(slices_are_numbered_in_the_callers_base), TEST(large_tensors_show_their_edges),
-        TEST(wide_rows_are_cut_into_bands), TEST(no_failed_allocation_loses_anything),
+        TEST(a_0_dim_tensor_prints_as_its_number),
+        TEST(columns_are_fixed),
+        TEST(whole_numbers_have_no_decimals),
+        TEST(exponents_are_shared_or_each),
+        TEST(integers_are_exact),
+        TEST(empty_tensors_show_their_shape),
+        TEST(slices_are_numbered_in_the_callers_base),
+        TEST(large_tensors_show_their_edges),
+        TEST(wide_rows_are_cut_into_bands),
+        TEST(no_failed_allocation_loses_anything),
     };
     return cmocka_run_group_tests_name("tensor printing", tests, NULL, NULL);
 }
