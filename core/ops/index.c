@@ -613,9 +613,9 @@ static bool embedding_sample(np_sampler *s, int i)
     if (i > 2) return false;
     s->label = i == 0 ? "ids" : i == 1 ? "matrix of ids, padding" : "from 1";
     s->attr[0] = (np_attr){ .i = i == 2, .has = 1 };
-    s->attr[1] = (np_attr){ .i = 2, .has = i == 1 };
+    s->attr[1] = (np_attr){ .i = rows - 1, .has = i == 1 }; /* not among the ids: its gradient is 0 by decree */
     if (!np_s_tensor(s, -2, 2, 0, 2, rows, d)) return false;
-    return i == 1 ? np_s_ids(s, 0, rows - 1, 2, (int64_t)2, (int64_t)4) : np_s_ids(s, 1, rows - 1, 1, (int64_t)6);
+    return i == 1 ? np_s_ids(s, 0, rows - 2, 2, (int64_t)2, (int64_t)4) : np_s_ids(s, 1, rows - 1, 1, (int64_t)6);
 }
 
 static bool embedding_backward_sample(np_sampler *s, int i)

@@ -279,9 +279,9 @@ static void layer_norm_grad(np_back *b)
     }
     if (b->need[0]) b->dx[0] = np_layer_norm_backward(b, g, b->saved[0], b->saved[1], b->saved[2], b->saved[3], n);
     if (!b->need[1]) return;
-    neap_tensor *db = NULL;
-    b->dx[1] = np_layer_norm_params(b, g, b->saved[0], b->saved[2], b->saved[3], n, &db);
-    if (b->need[2]) b->dx[2] = db;
+    neap_tensor *d[2];
+    b->dx[1] = np_layer_norm_params(b, g, b->saved[0], b->saved[2], b->saved[3], n, d);
+    if (b->need[2]) b->dx[2] = d[1];
 }
 
 static void rms_norm_grad(np_back *b)
