@@ -1,7 +1,7 @@
 --- Writes the seeds of the fuzzers: lua5.4 tests/fuzz/make_corpus.lua <directory>
 -- A few right files of every kind and a few wrong ones; the fuzzer finds the rest.
 local dir = assert(arg[1], "usage: lua5.4 make_corpus.lua <directory>")
-os.execute(("mkdir -p '%s/safetensors' '%s/idx'"):format(dir, dir))
+os.execute(("mkdir -p '%s/safetensors' '%s/idx' '%s/npy'"):format(dir, dir, dir))
 
 local function write(name, bytes)
   local f = assert(io.open(dir .. "/" .. name, "wb"))
@@ -48,3 +48,14 @@ write("idx/empty", idx(0x08, { 0, 5 }, ""))
 write("idx/short", idx(0x08, { 9 }, "abc"))
 os.execute(("gzip -9 -n -c '%s/idx/u8' > '%s/idx/u8.gz'"):format(dir, dir))
 os.execute(("gzip -9 -n -c '%s/idx/i32' > '%s/idx/i32.gz'"):format(dir, dir))
+
+local function npy(version, descr, order, shape, data)
+  local head = ("{'descr': '%s', 'fortran_order': %s, 'shape': %s, }\n"):format(descr, order, shape)
+  return "\x93NUMPY" .. string.pack(version == 1 and "<BBs2" or "<BBs4", version, 0, head) .. data
+end
+
+write("npy/f4", npy(1, "<f4", "False", "(2,)", ("x"):rep(8)))
+write("npy/big", npy(2, ">f8", "True", "(1, 2)", ("x"):rep(16)))
+write("npy/bool", npy(3, "|b1", "False", "()", "\1"))
+write("npy/empty", npy(1, "<i8", "False", "(0, 3)", ""))
+write("npy/object", npy(1, "|O", "False", "(1,)", ("x"):rep(8)))
