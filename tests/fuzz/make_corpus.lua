@@ -22,7 +22,8 @@ end
 write("safetensors/empty", st "{}")
 write("safetensors/metadata", st '{"__metadata__":{"format":"pt","k":"v"}}')
 write("safetensors/two", st(('{"a":%s,"b":%s}'):format(entry("F32", "2", 0, 8), entry("U8", "", 8, 9)), ("x"):rep(9)))
-write("safetensors/alias", st(('{"__metadata__":{"neap.alias.b":"a"},"a":%s}'):format(entry("I64", "1,1", 0, 8)), ("y"):rep(8)))
+write("safetensors/alias",
+  st(('{"__metadata__":{"neap.alias.b":"a"},"a":%s}'):format(entry("I64", "1,1", 0, 8)), ("y"):rep(8)))
 write("safetensors/bool", st(('{"m":%s}'):format(entry("BOOL", "3", 0, 3)), "\0\1\1"))
 write("safetensors/zero", st(('{"m":%s}'):format(entry("F16", "0,9", 0, 0))))
 for i, d in ipairs { "F64", "BF16", "I32", "I8" } do
