@@ -1,0 +1,115 @@
+/* ext.c - the doors of ext.h: each forwards to the one owner of the fact. Nothing is decided here. */
+#include <stdio.h>
+#include "ext.h"
+
+#include "base/hash.h"
+
+extern const int np_n_ops_total;
+
+int neap_x_op_count(void) { return np_n_ops_total; }
+const np_op *neap_x_op(int i) { return i >= 0 && i < np_n_ops_total ? np_ops[i] : NULL; }
+const np_op *neap_x_op_find(const char *name) { return np_op_find(name); }
+const char *neap_x_op_doc(int i) { return i >= 0 && i < np_n_ops_total && np_op_docs[i] ? np_op_docs[i] : ""; }
+
+const np_schema *neap_x_op_schema(neap_ctx *c, const np_op *op)
+{
+    const np_op_facts *facts = np_facts(c, op);
+    return facts ? &facts->schema : NULL;
+}
+
+bool neap_x_dispatch(np_frame *f) { return np_dispatch(f); }
+bool neap_x_dispatch_below(np_frame *f, uint64_t id) { return np_dispatch_below(f, id); }
+
+uint64_t neap_x_push(neap_ctx *c, np_ambient_kind kind, int64_t value, void *payload, const char *where,
+                     const char *note)
+{
+    return np_ambient_push(c, kind, value, payload, where, note);
+}
+
+bool neap_x_pop(neap_ctx *c, uint64_t id) { return np_ambient_pop(c, id); }
+np_ambient_entry *neap_x_find(neap_ctx *c, uint64_t id) { return np_ambient_find(c, id); }
+np_ambient_entry *neap_x_effective(neap_ctx *c, np_ambient_kind kind) { return np_ambient_get(c, kind); }
+
+np_ambient_entry *neap_x_below(neap_ctx *c, np_ambient_kind kind, uint64_t id)
+{
+    return np_ambient_below(c, kind, id);
+}
+
+void neap_x_run(neap_ctx *c, const void *owner) { np_ambient_run(c, owner); }
+void neap_x_touch(neap_ctx *c) { np_ambient_touch(c); }
+
+/* Ends by neap_end, so that payloads (hook pairs) are released as at any other end. */
+void neap_x_pop_owner(neap_ctx *c, const void *owner)
+{
+    for (size_t i = c->ambient.n; i > 0; i--) {
+        if (i > c->ambient.n || c->ambient.v[i - 1].owner != owner) continue;
+        neap_end(c, c->ambient.v[i - 1].id);
+    }
+}
+
+void neap_x_set_asleep(neap_ctx *c, bool (*asleep)(void *user, const void *owner), void *user)
+{
+    c->ambient.asleep = asleep;
+    c->ambient.asleep_user = user;
+    np_ambient_touch(c);
+}
+
+void neap_x_note(neap_ctx *c, uint64_t id, const char *where, const char *note)
+{
+    np_ambient_entry *e = np_ambient_find(c, id);
+    if (!e) return;
+    if (where) e->where = where;
+    if (note) snprintf(e->note, sizeof e->note, "%s", note);
+}
+
+neap_dtype neap_x_default_dtype(neap_ctx *c)
+{
+    np_ambient_entry *e = c->ambient.n ? np_ambient_get(c, NP_AMB_DTYPE) : NULL;
+    return e ? (neap_dtype)e->value : NEAP_FLOAT32;
+}
+
+int neap_x_default_device(neap_ctx *c)
+{
+    np_ambient_entry *e = c->ambient.n ? np_ambient_get(c, NP_AMB_DEVICE) : NULL;
+    return e ? (int)e->value : 0;
+}
+
+np_error neap_x_error_take(neap_ctx *c) { return np_error_take(c); }
+void neap_x_error_restore(neap_ctx *c, np_error e) { np_error_restore(c, e); }
+
+neap_tensor *neap_x_alias(neap_tensor *t) { return np_tensor_alias(t); }
+
+bool neap_x_set_data(neap_ctx *c, neap_tensor *t, neap_tensor *src)
+{
+    if (np_pending(c)) return false;
+    if (t->ag && t->ag->node)
+        return np_fail(c, NEAP_E_STATE, "set_data: the tensor is a result; only leaves can be given other data");
+    if (np_requires_grad(t) && !np_is_float((neap_dtype)src->dtype))
+        return np_fail(c, NEAP_E_DTYPE, "set_data: the tensor requires grad and cannot become %s",
+                       np_dtype_name((neap_dtype)src->dtype));
+    neap_category cat = (neap_category)t->st->category;
+    np_storage *old = t->st;
+    src->st->refs++;
+    t->st = src->st;
+    t->dtype = src->dtype;
+    np_tensor_geometry(t, src->ndim, src->shape, src->stride, src->offset);
+    np_storage_free(c, old);
+    np_storage_set_category(t->st, cat);
+    if (t->ag && t->ag->grad) neap_set_grad(c, t, NULL);
+    return true;
+}
+
+bool neap_x_dtype_parse(const char *name, neap_dtype *out) { return np_dtype_parse(name, out); }
+double neap_x_load_double(neap_dtype t, const void *p) { return np_load_double(t, p); }
+int64_t neap_x_load_int(neap_dtype t, const void *p) { return np_load_int(t, p); }
+void neap_x_store_double(neap_dtype t, void *p, double v) { np_store_double(t, p, v); }
+void neap_x_store_int(neap_dtype t, void *p, int64_t v) { np_store_int(t, p, v); }
+char *neap_x_print(neap_ctx *c, neap_tensor *t, const np_print_opts *o) { return np_print(c, t, o); }
+
+uint64_t neap_x_hash_bytes(const void *p, size_t n)
+{
+    np_hash h;
+    np_hash_init(&h);
+    np_hash_add(&h, p, n);
+    return np_hash_done(&h);
+}
