@@ -57,7 +57,7 @@ BENCH := $(patsubst bench/%.c,$(BUILD)/bench/%,$(sort $(wildcard bench/*.c)))
 
 CORE_OBJ := $(CORE:core/%.c=$(OBJ)/%.o) $(GENERATED:$(GEN)/%.c=$(OBJ)/gen/%.o) \
   $(foreach l,0 1 2,$(KERNEL:core/%.c=$(OBJ)/%.$(l).o))
-BINDINGS_OBJ := $(BINDINGS:%.c=$(OBJ)/%.o)
+BINDINGS_OBJ := $(BINDINGS:%.c=$(OBJ)/%.o) $(OBJ)/gen/lua_files.o
 
 # ---- what is built ----------------------------------------------------------------------------------------
 
@@ -66,7 +66,7 @@ BINDINGS_OBJ := $(BINDINGS:%.c=$(OBJ)/%.o)
 .SUFFIXES:
 
 HAVE_PROGRAM := $(if $(wildcard bindings/program.c),$(BUILD)/neap)
-HAVE_BINDINGS := $(if $(BINDINGS),$(BUILD)/libneap-lua.so $(BUILD)/lua/neap.so)
+HAVE_BINDINGS := $(if $(BINDINGS),$(BUILD)/libneap-lua.so $(BUILD)/lua/neapcore.so)
 build: $(BUILD)/libneap.so $(BUILD)/libneap.a $(HAVE_BINDINGS) $(HAVE_PROGRAM) $(BUILD)/lua/neap $(EMBED)
 objects: $(CORE_OBJ) $(BINDINGS_OBJ)
 all-tests: build $(TESTS) $(BENCH)
@@ -91,6 +91,13 @@ $(OBJ)/ops/%.$(1).o: core/ops/%.c | $(GEN)/.stamp
 endef
 $(foreach l,0 1 2,$(eval $(call kernel_rule,$(l))))
 
+# The library's Lua files inside libneap-lua: a host needs no LUA_PATH.
+$(GEN)/lua_files.c: tools/embed.lua $(LUA_FILES)
+	@mkdir -p $(GEN)
+	$(Q)$(LUA) tools/embed.lua lua $(LUA_FILES) > $@
+$(OBJ)/gen/lua_files.o: $(GEN)/lua_files.c bindings/lua_files.h
+	$(call say,CC)
+	$(Q)$(CC) $(FLAGS) $(MARCH_0) -Ibindings -c $< -o $@
 $(OBJ)/gen/%.o: $(GEN)/%.c
 	$(call say,CC)
 	$(Q)$(CC) $(FLAGS) $(MARCH_0) -MMD -MP -c $< -o $@
@@ -124,7 +131,7 @@ $(BUILD)/libneap-lua.so: $(BINDINGS_OBJ) $(BUILD)/libneap.so
 	$(Q)$(CC) $(SANFLAGS) -shared -Wl,-soname,libneap-lua.so -Wl,-rpath,'$$ORIGIN' $(BINDINGS_OBJ) -o $@ \
 	  -L$(BUILD) -lneap -lm
 # The module itself is empty: it leads to libneap-lua.so, so that a process never holds two cores.
-$(BUILD)/lua/neap.so: $(BUILD)/libneap-lua.so
+$(BUILD)/lua/neapcore.so: $(BUILD)/libneap-lua.so
 	$(call say,LINK)
 	$(Q)$(CC) $(SANFLAGS) -shared -Wl,--no-as-needed -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN/../..' -x c /dev/null -x none \
 	  -o $@ -L$(BUILD) -lneap-lua -Wl,-rpath-link,$(BUILD)
@@ -139,6 +146,11 @@ $(BUILD)/neap: $(OBJ)/bindings/program.o $(BUILD)/libneap-lua.so
 $(BUILD)/tests/%: tests/core/%.c $(BUILD)/libneap-test.a
 	$(call say,TEST)
 	$(Q)$(CC) $(FLAGS) -Itests/core -MMD -MP -MF $@.d $< -o $@ $(BUILD)/libneap-test.a -lcmocka $(LIBS)
+# Tests of the Lua side in C: the bindings' objects and the interpreter in one program.
+$(BUILD)/tests/test_lua_%: tests/core/test_lua_%.c $(BUILD)/libneap-test.a $(BINDINGS_OBJ)
+	$(call say,TEST)
+	$(Q)$(CC) $(FLAGS) -I$(LUA_INC) -Ibindings -Itests/core -MMD -MP -MF $@.d $< -o $@ $(BINDINGS_OBJ) \
+	  $(BUILD)/libneap-test.a -lcmocka $(LUA_LIB) $(LIBS)
 $(BUILD)/bench/%: bench/%.c $(BUILD)/libneap-test.a
 	$(call say,BENCH)
 	$(Q)$(CC) $(FLAGS) -MMD -MP -MF $@.d $< -o $@ $(BUILD)/libneap-test.a $(LIBS)
@@ -190,13 +202,13 @@ install: build
 	install -m 755 $(BUILD)/libneap.so $(BUILD)/libneap-lua.so $(DESTDIR)$(PREFIX)/lib
 	install -m 644 $(BUILD)/libneap.a $(DESTDIR)$(PREFIX)/lib
 	install -m 644 core/neap.h $(GEN)/neap_ops.h $(wildcard bindings/neap_lua.h) $(DESTDIR)$(PREFIX)/include
-	install -m 755 $(BUILD)/lua/neap.so $(DESTDIR)$(PREFIX)/lib/lua/5.4/neap.so
+	install -m 755 $(BUILD)/lua/neapcore.so $(DESTDIR)$(PREFIX)/lib/lua/5.4/neapcore.so
 	printf 'Name: neap\nDescription: tensors, autograd and checkpointing\nVersion: 0.1.0\nLibs: -L%s/lib -lneap\nLibs.private: %s\nCflags: -I%s/include\n' \
 	  '$(PREFIX)' '$(LIBS)' '$(PREFIX)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/neap.pc
 	for f in $(LUA_FILES:lua/%=%); do install -D -m 644 lua/$$f $(INSTALL_LUA)/$$f || exit 1; done
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/neap lib/libneap.so lib/libneap-lua.so lib/libneap.a include/neap.h \
-	  include/neap_ops.h include/neap_lua.h lib/lua/5.4/neap.so lib/pkgconfig/neap.pc)
+	  include/neap_ops.h include/neap_lua.h lib/lua/5.4/neapcore.so lib/pkgconfig/neap.pc)
 	rm -rf $(INSTALL_LUA)
 clean:
 	rm -rf build build-*

@@ -437,9 +437,9 @@ static void push_frame_args(lua_State *L, nl_state *st, const np_frame *f)
         if (!f->in[i])
             lua_pushnil(L);
         else if (f->in[i]->number && np_is_float((neap_dtype)f->in[i]->dtype))
-            lua_pushnumber(L, neap_x_load_double((neap_dtype)f->in[i]->dtype, np_ptr(f->in[i])));
+            lua_pushnumber(L, neap_x_load_double((neap_dtype)f->in[i]->dtype, nl_ptr(f->in[i])));
         else if (f->in[i]->number)
-            lua_pushinteger(L, neap_x_load_int((neap_dtype)f->in[i]->dtype, np_ptr(f->in[i])));
+            lua_pushinteger(L, neap_x_load_int((neap_dtype)f->in[i]->dtype, nl_ptr(f->in[i])));
         else
             nl_push_known(L, st, f->in[i]);
     }

@@ -208,6 +208,10 @@ int nl_check_shape(lua_State *L, nl_state *st, int idx, int last, const char *fn
 const char *nl_nearest(const char *name, const char *const *names, int n); /* NULL: none is near */
 
 /* ---- tensor.c */
+static inline char *nl_ptr(const neap_tensor *t) /* the first element */
+{
+    return (char *)t->st->data + t->offset * (int64_t)neap_dtype_size((neap_dtype)t->dtype);
+}
 static inline nl_handle *nl_handle_at(lua_State *L, nl_state *st, int idx)
 {
     if (lua_type(L, idx) != LUA_TUSERDATA || lua_rawlen(L, idx) != sizeof(nl_handle)) return NULL;

@@ -49,7 +49,7 @@ neap_tensor *nl_call(nl_state *st, const char *name, np_frame *f, neap_tensor *c
 
 /* ---- results */
 
-static bool truth_of(const neap_tensor *t) { return neap_x_load_int((neap_dtype)t->dtype, np_ptr(t)) != 0; }
+static bool truth_of(const neap_tensor *t) { return neap_x_load_int((neap_dtype)t->dtype, nl_ptr(t)) != 0; }
 
 /* h[0 .. n-1] are the handles on top of the stack. In-place ops give their operand's own handle instead. */
 static int give_results(lua_State *L, nl_state *st, const nl_op *op, np_frame *f, nl_handle **h, int n)

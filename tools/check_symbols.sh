@@ -15,7 +15,7 @@ no "libneap.so exports more than neap_*" "$(echo "$exported" | grep -v '^neap_' 
 no "libneap.so knows Lua" "$(nm -D "$build/libneap.so" | grep -E ' (lua|luaL)_' || true)"
 no "libneap.a has global names besides neap_*" \
     "$(nm -g --defined-only "$build/libneap.a" | awk 'NF == 3 { print $3 }' | grep -v '^neap_' || true)"
-for lib in libneap.so libneap-lua.so lua/neap.so; do
+for lib in libneap.so libneap-lua.so lua/neapcore.so; do
     needed=$(readelf -d "$build/$lib" | grep NEEDED || true)
     no "$lib needs liblua" "$(echo "$needed" | grep -E 'liblua' || true)"
     no "$lib needs a BLAS" "$(echo "$needed" | grep -iE 'blas' || true)"
