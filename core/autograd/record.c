@@ -19,6 +19,16 @@ static bool wanted(const np_save *s, const struct neap_node *n)
     return false;
 }
 
+/* What an in-place op overwrites is saved as a copy, which keeps the place of the original in the graph. */
+static bool pack_input(np_frame *f, np_slot *slot, int i)
+{
+    if (i != 0 || !(f->op->tags & NP_INPLACE)) return np_slot_pack(f->c, slot, f->in[i], NULL, 0);
+    np_frame copy = {.c = f->c, .op = np_ops[NP_OPX_clone], .in = f->in, .n_in = 1};
+    bool ok = np_dispatch(&copy) && np_slot_pack(f->c, slot, copy.out[0], NULL, 0);
+    np_frame_drop(&copy);
+    return ok;
+}
+
 struct neap_node *np_record_begin(np_frame *f)
 {
     neap_ctx *c = f->c;
@@ -35,7 +45,7 @@ struct neap_node *np_record_begin(np_frame *f)
     for (int k = 0; k < n_slots; k++) {
         const np_save *s = &impl->save[k];
         if (s->what == NP_SAVE_IN && s->index < f->n_in && wanted(s, n) &&
-            !np_slot_pack(c, &n->slots[k], f->in[s->index], NULL, 0))
+            !pack_input(f, &n->slots[k], s->index))
             goto fail;
     }
     return n;

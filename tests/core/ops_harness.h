@@ -27,6 +27,7 @@ static inline const np_op *impl(const np_op *op)
 {
     return op->base ? op->base : op;
 }
+static inline bool in_place(const np_op *op) { return (op->tags & NP_INPLACE) != 0; }
 static inline bool differentiable(const np_op *op)
 {
     return !(impl(op)->tags & NP_NODIFF) && impl(op)->grad;
@@ -81,9 +82,10 @@ static inline void require_grads(neap_ctx *c, np_sampler *s)
         if (takes_grad(s, i)) assert_int_equal(neap_set_requires_grad(c, s->in[i], 1), 0);
 }
 
-/* Can the in-place form take this sample? Its result must fit into the first input. */
-static inline bool fits_inplace(neap_ctx *c, const op_case *k, np_sampler *s)
+/* Can the op take this sample? The result of an in-place form must fit into the first input. */
+static inline bool usable(neap_ctx *c, const op_case *k, np_sampler *s)
 {
+    if (!k->op->base) return true;
     if (!s->in[0] || s->in[0]->number) return false;
     np_frame f = {.c = c, .op = impl(k->op), .in = s->in, .n_in = s->n_in};
     memcpy(f.attr, s->attr, sizeof f.attr);
@@ -95,13 +97,13 @@ static inline bool fits_inplace(neap_ctx *c, const op_case *k, np_sampler *s)
     return fits;
 }
 
-/* Runs the op on these inputs. An in-place form gets a clone of the first one. Results are new references. */
+/* Runs the op on these inputs. An in-place op gets a clone of the first one. Results are new references. */
 static inline bool run_op(neap_ctx *c, const np_op *op, const np_sampler *s, neap_tensor *const *in,
                           np_frame *f)
 {
     neap_tensor *args[NP_SAMPLE_MAX_IN] = {0}, *copy = NULL;
     for (int i = 0; i < s->n_in; i++) args[i] = in[i];
-    if (op->base) {
+    if (in_place(op)) {
         copy = args[0] = neap_clone(c, in[0]);
         if (!copy) return false;
     }
