@@ -106,6 +106,15 @@ static bool infer_binary_integer(np_frame *f) { return np_infer_binary(f) && int
 /* A zero gradient of the same shape, whatever g holds. */
 static neap_tensor *zeros_like(np_back *b, neap_tensor *g) { return np_mul0(b, np_num(b, 0), g); }
 
+/* Gradient kernels get a result and its gradient: always of one shape. */
+static bool sample_pair(np_sampler *s, int i)
+{
+    int64_t rows = s->large ? 2048 : 3, cols = s->large ? 1024 : 4;
+    if (i > 2 || (s->large && i > 0)) return false;
+    s->label = i == 0 ? "contiguous" : i == 1 ? "transposed" : "strided";
+    return np_s_tensor(s, -2, 2, 0, 2, rows, cols) && np_s_tensor(s, 0.1, 0.9, i, 2, rows, cols);
+}
+
 static bool sample_integers(np_sampler *s, int i)
 {
     static const char *const labels[] = {"integers", "bool", "broadcast", "number"};
@@ -635,7 +644,7 @@ NP_OP(tanh) = { NP_NAMED(tanh), .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_
 NP_INPLACE_OP(tanh_, tanh);
 NP_OP(tanh_grad) = { NP_NAMED(tanh_grad), .args = "g:T y:T -> dx:T", .tags = NP_POINTWISE | NP_CHEAP | NP_INTERNAL,
     .save = { NP_IN_FOR(0, 1), NP_IN(1) },
-    .infer = np_infer_binary_float, .grad = tanh_grad_backward, .sample = np_sample_binary };
+    .infer = np_infer_binary_float, .grad = tanh_grad_backward, .sample = sample_pair };
 #endif
 
 /* sigmoid(x): 1 / (1 + e^-x). */
@@ -662,7 +671,7 @@ NP_OP(sigmoid) = { NP_NAMED(sigmoid), .args = "x:T -> y:T", .tags = NP_POINTWISE
 NP_INPLACE_OP(sigmoid_, sigmoid);
 NP_OP(sigmoid_grad) = { NP_NAMED(sigmoid_grad), .args = "g:T y:T -> dx:T",
     .tags = NP_POINTWISE | NP_CHEAP | NP_INTERNAL, .save = { NP_IN_FOR(0, 1), NP_IN(1) },
-    .infer = np_infer_binary_float, .grad = sigmoid_grad_backward, .sample = np_sample_binary };
+    .infer = np_infer_binary_float, .grad = sigmoid_grad_backward, .sample = sample_pair };
 #endif
 
 /* relu(x): max(x, 0); its slope at 0 is 0; NaN stays NaN. */
@@ -684,7 +693,7 @@ NP_OP(relu) = { NP_NAMED(relu), .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_
     .infer = np_infer_same, .grad = relu_backward, .sample = np_sample_unary };
 NP_INPLACE_OP(relu_, relu);
 NP_OP(relu_grad) = { NP_NAMED(relu_grad), .args = "g:T y:T -> dx:T", .tags = NP_POINTWISE | NP_CHEAP | NP_INTERNAL,
-    .save = { NP_IN(1) }, .infer = np_infer_binary_float, .grad = relu_grad_backward, .sample = np_sample_binary };
+    .save = { NP_IN(1) }, .infer = np_infer_binary_float, .grad = relu_grad_backward, .sample = sample_pair };
 #endif
 
 /* gelu(x, {tanh=false}): x times the normal distribution function of x, by erf, or by the tanh approximation. */

@@ -29,41 +29,42 @@
 #define NP_BLOCK 256           /* elements of one stack block */
 #define NP_STREAM_BYTES (8 << 20)
 
-/* ---- run functions: S a suffix, R the result's C type, T the operands' */
+/* ---- run functions: S a suffix, R the result's C type, T the operands'; expr must not use
+ * the names arg, p, s, px, pa, pb or names that end in _ */
 
 #define NP_RUN1(name, S, R, T, x, expr) \
-    static void run_##name##_##S(void *arg, int64_t n, char **p, const int64_t *s) \
+    static void run_##name##_##S(void *arg, int64_t n_, char **p, const int64_t *s) \
     { \
         (void)arg; \
         R *out_ = (R *)p[0]; \
         const T *px = (const T *)p[1]; \
         if (s[1]) { \
-            NP_IVDEP for (int64_t i = 0; i < n; i++) { const T x = px[i]; out_[i] = (R)(expr); } \
+            NP_IVDEP for (int64_t i_ = 0; i_ < n_; i_++) { const T x = px[i_]; out_[i_] = (R)(expr); } \
         } else { \
             const T x = *px; \
             const R one_ = (R)(expr); \
-            for (int64_t i = 0; i < n; i++) out_[i] = one_; \
+            for (int64_t i_ = 0; i_ < n_; i_++) out_[i_] = one_; \
         } \
     }
 
 #define NP_RUN2(name, S, R, T, a, b, expr) \
-    static void run_##name##_##S(void *arg, int64_t n, char **p, const int64_t *s) \
+    static void run_##name##_##S(void *arg, int64_t n_, char **p, const int64_t *s) \
     { \
         (void)arg; \
         R *out_ = (R *)p[0]; \
         const T *pa = (const T *)p[1], *pb = (const T *)p[2]; \
         if (s[1] && s[2]) { \
-            NP_IVDEP for (int64_t i = 0; i < n; i++) { const T a = pa[i], b = pb[i]; out_[i] = (R)(expr); } \
+            NP_IVDEP for (int64_t i_ = 0; i_ < n_; i_++) { const T a = pa[i_], b = pb[i_]; out_[i_] = (R)(expr); } \
         } else if (s[1]) { \
             const T b = *pb; \
-            NP_IVDEP for (int64_t i = 0; i < n; i++) { const T a = pa[i]; out_[i] = (R)(expr); } \
+            NP_IVDEP for (int64_t i_ = 0; i_ < n_; i_++) { const T a = pa[i_]; out_[i_] = (R)(expr); } \
         } else if (s[2]) { \
             const T a = *pa; \
-            NP_IVDEP for (int64_t i = 0; i < n; i++) { const T b = pb[i]; out_[i] = (R)(expr); } \
+            NP_IVDEP for (int64_t i_ = 0; i_ < n_; i_++) { const T b = pb[i_]; out_[i_] = (R)(expr); } \
         } else { \
             const T a = *pa, b = *pb; \
             const R one_ = (R)(expr); \
-            for (int64_t i = 0; i < n; i++) out_[i] = one_; \
+            for (int64_t i_ = 0; i_ < n_; i_++) out_[i_] = one_; \
         } \
     }
 
