@@ -12,24 +12,61 @@
 
 #define RNG_WORDS 256 /* words made at a time: four Philox blocks of 64 */
 
-/* Words [64 k, 64 k + 64) of a range; the sixteen counters are the lanes of one vector loop. */
+/* Sixteen counters in vectors of 64-bit lanes; only the low half of a lane counts, its high half is rubbish that
+ * the 32-bit products ignore. */
+#if defined(__AVX2__)
+typedef __m256i rng_vec;
+#define RV_MUL(a, b) _mm256_mul_epu32(a, b)
+#define RV_XOR(a, b) _mm256_xor_si256(a, b)
+#define RV_HIGH(a) _mm256_srli_epi64(a, 32)
+#define RV_ALL(x) _mm256_set1_epi64x((int64_t)(uint64_t)(x))
+#elif defined(__SSE2__)
+typedef __m128i rng_vec;
+#define RV_MUL(a, b) _mm_mul_epu32(a, b)
+#define RV_XOR(a, b) _mm_xor_si128(a, b)
+#define RV_HIGH(a) _mm_srli_epi64(a, 32)
+#define RV_ALL(x) _mm_set1_epi64x((int64_t)(uint64_t)(x))
+#endif
+
+/* Words [64 k, 64 k + 64) of a range, as np_rng_bits gives them one by one. */
 static inline void rng_block(np_rng_range r, int64_t k, uint32_t *w)
 {
-    uint32_t c0[16], c1[16], c2[16], c3[16];
-    uint32_t k0 = (uint32_t)r.seed, k1 = (uint32_t)(r.seed >> 32);
-    for (int l = 0; l < 16; l++) {
-        uint64_t counter = r.offset + 16 * (uint64_t)k + (uint64_t)l;
-        c0[l] = (uint32_t)counter, c1[l] = (uint32_t)(counter >> 32), c2[l] = c3[l] = 0;
-    }
-    for (int round = 0; round < 10; round++) { /* SAME-ORDER np_philox */
-        for (int l = 0; l < 16; l++) {
-            uint64_t p0 = (uint64_t)0xD2511F53u * c0[l], p1 = (uint64_t)0xCD9E8D57u * c2[l];
-            uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1[l] ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3[l] ^ k1;
-            c1[l] = (uint32_t)p1, c3[l] = (uint32_t)p0, c0[l] = n0, c2[l] = n2;
+    uint64_t first = r.offset + 16 * (uint64_t)k;
+#if defined(__SSE2__)
+    enum { LANES = sizeof(rng_vec) / 8, VECS = 16 / LANES, GROUP = 4 };
+    const rng_vec m0 = RV_ALL(0xD2511F53u), m1 = RV_ALL(0xCD9E8D57u);
+    for (int v = 0; v < VECS; v += GROUP) { /* four at a time hide the latency of the products */
+        rng_vec c0[GROUP], c1[GROUP], c2[GROUP], c3[GROUP];
+        for (int g = 0; g < GROUP; g++) {
+            uint64_t at[LANES];
+            for (int l = 0; l < LANES; l++) at[l] = first + (uint64_t)((v + g) * LANES + l);
+            memcpy(&c0[g], at, sizeof at);
+            c1[g] = RV_HIGH(c0[g]), c2[g] = c3[g] = RV_ALL(0);
         }
-        k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+        uint32_t k0 = (uint32_t)r.seed, k1 = (uint32_t)(r.seed >> 32);
+        for (int round = 0; round < 10; round++) { /* SAME-ORDER np_philox */
+            const rng_vec key0 = RV_ALL(k0), key1 = RV_ALL(k1);
+            for (int g = 0; g < GROUP; g++) {
+                rng_vec p0 = RV_MUL(c0[g], m0), p1 = RV_MUL(c2[g], m1);
+                c0[g] = RV_XOR(RV_XOR(RV_HIGH(p1), c1[g]), key0);
+                c2[g] = RV_XOR(RV_XOR(RV_HIGH(p0), c3[g]), key1);
+                c1[g] = p1, c3[g] = p0;
+            }
+            k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+        }
+        uint64_t out[4][GROUP * LANES];
+        memcpy(out[0], c0, sizeof c0), memcpy(out[1], c1, sizeof c1);
+        memcpy(out[2], c2, sizeof c2), memcpy(out[3], c3, sizeof c3);
+        for (int j = 0; j < 4; j++)
+            for (int l = 0; l < GROUP * LANES; l++) w[16 * j + v * LANES + l] = (uint32_t)out[j][l];
     }
-    for (int l = 0; l < 16; l++) w[l] = c0[l], w[16 + l] = c1[l], w[32 + l] = c2[l], w[48 + l] = c3[l];
+#else
+    for (int l = 0; l < 16; l++) {
+        uint32_t out[4];
+        np_philox(r.seed, first + (uint64_t)l, out);
+        for (int j = 0; j < 4; j++) w[16 * j + l] = out[j];
+    }
+#endif
 }
 
 /* n words from word `begin`, a multiple of 64; n <= RNG_WORDS. w has room for RNG_WORDS. */
@@ -361,8 +398,8 @@ static inline bool drop(np_frame *f, double p, np_rng_range rng)
     return np_parallel(f->c, (j.y->numel + NP_GRAIN - 1) / NP_GRAIN, drop_chunk, &j);
 }
 
-/* dropout(x, [p = 0.5], {training = false, generator=}): in training each element is 0 with probability p, the
- * others are scaled by 1 / (1 - p); otherwise a copy of x. No mask is kept. x:dropout(0.1, {training = true}). */
+/* dropout(x, [p = 0.5], {training = true, generator=}): in training each element is 0 with probability p, the
+ * others are scaled by 1 / (1 - p); otherwise a copy of x. No mask is kept. x:dropout(0.1, {training = model.training}). */
 NP_CPU(dropout)(np_frame *f)
 {
     if (f->rng_n == 0) return np_copy_into(f->c, f->out[0], f->in[0]);
@@ -414,7 +451,7 @@ static bool dropout_apply_sample(np_sampler *s, int i)
     s->attr[2] = (np_attr){ .i = 32, .has = 1 };
     return np_sample_unary(s, i);
 }
-NP_OP(dropout) = { NP_NAMED(dropout), .args = "x:T p:float=0.5 ; training:bool=false generator:gen? -> y:T",
+NP_OP(dropout) = { NP_NAMED(dropout), .args = "x:T p:float=0.5 ; training:bool=true generator:gen? -> y:T",
     .tags = NP_RANDOM | NP_CHEAP, .infer = dropout_infer, .grad = dropout_grad, .sample = dropout_sample };
 NP_OP(dropout_apply) = { NP_NAMED(dropout_apply), .args = "x:T p:float seed:int offset:int -> y:T",
     .tags = NP_CHEAP | NP_INTERNAL, .infer = dropout_apply_infer, .grad = dropout_apply_grad,
