@@ -188,6 +188,7 @@ bench: all-tests
 	@bench/run.sh $(BUILD)
 docs:
 	$(Q)$(LUA) tools/gen.lua docs core/ops docs/ops.md
+	$(Q)$(LUA) tools/docs.lua
 
 FORMATTED = $(wildcard core/*.[ch] core/*/*.[ch] core/ops/cpu/*.[ch] bindings/*.[ch] tests/core/*.[ch] tests/fuzz/*.[ch] \
   bench/*.[ch] examples/embed/*.[ch])

@@ -1,0 +1,482 @@
+--- Help for the public names whose text stands nowhere else: functions and fields that the C bindings make, and the
+-- few Lua ones that are made in a loop. Ops are described by their entries, Lua functions by their doc comments;
+-- tools/docs.lua puts all three together, the prompt's ?name reads them in the same order.
+--
+-- Rows: name, signature, text, example. In names and signatures x is a tensor, Kind:name a method, Kind.name a
+-- field. In signatures [brackets] may be left out, {a = 1} is the option table with its defaults, -> are results.
+local help = { entries = {}, order = {} }
+
+local function section(name, rows)
+  for _, row in ipairs(rows) do
+    local entry = { name = row[1], section = name, signature = row[2], text = row[3], example = row[4] }
+    assert(not help.entries[entry.name], entry.name)
+    help.entries[entry.name] = entry
+    help.order[#help.order + 1] = entry
+  end
+end
+
+-- ---- tensors ------------------------------------------------------------------------------------------------
+
+section("tensors", {
+  { "neap.tensor", "neap.tensor(values[, {dtype =, device =, requires_grad = false}]) -> tensor",
+    "A tensor from a number, a boolean or nested lists. All integers make int64, any float the default float dtype "
+    .. "(float32), booleans bool. Options stand in a table of their own.",
+    [[neap.tensor({{1, 2}, {3, 4}}, {dtype = "float32", requires_grad = true})]] },
+  { "neap.zeros", "neap.zeros(shape[, {dtype = \"float32\", device =, requires_grad = false}]) -> tensor",
+    "Zeros. A shape is numbers, one list, or another tensor's shape.",
+    [[neap.zeros(2, 3)
+neap.zeros({2, 3}, {dtype = "int64"})]] },
+  { "neap.ones", "neap.ones(shape[, {dtype = \"float32\", device =, requires_grad = false}]) -> tensor", "Ones.",
+    [[neap.ones{2, 3}]] },
+  { "neap.empty", "neap.empty(shape[, {dtype = \"float32\", device =, requires_grad = false}]) -> tensor",
+    "A tensor whose elements are not set: write to all of them before reading.", [[neap.empty(3):fill_(7)]] },
+  { "neap.full", "neap.full(shape, value[, {dtype =, device =, requires_grad = false}]) -> tensor",
+    "The same value everywhere; the dtype follows the value.", [[neap.full({2, 3}, 7.0)]] },
+  { "neap.arange", "neap.arange(first, last[, step][, {dtype =, device =, requires_grad = false}]) -> tensor",
+    "first, first + step ... up to and including last, as in a for loop. Both ends are needed: arange(10) is refused.",
+    [[neap.arange(1, 10)
+neap.arange(0, 1, 0.25)]] },
+  { "neap.linspace", "neap.linspace(first, last, n[, {dtype =, device =, requires_grad = false}]) -> tensor",
+    "n evenly spaced values, both ends included.", [[neap.linspace(0, 1, 11)]] },
+  { "neap.eye", "neap.eye(n[, m][, {dtype =, device =, requires_grad = false}]) -> tensor",
+    "n rows and m (n) columns, ones on the diagonal.", [[neap.eye(3)]] },
+  { "neap.is_tensor", "neap.is_tensor(value) -> boolean", "Is it a tensor?", [[assert(neap.is_tensor(neap.ones(2)))]] },
+  { "neap.equal", "neap.equal(a, b) -> boolean",
+    "Same shape and the same values? Either side may be a nested list or a number. A Lua boolean, safe in `if`; "
+    .. "== tells whether two handles are the same tensor.", [[assert(neap.equal(neap.ones(2), {1, 1}))]] },
+  { "neap.allclose", "neap.allclose(a, b[, {rtol = 1e-5, atol = 1e-8, equal_nan = false}]) -> boolean",
+    "|a - b| <= atol + rtol |b| everywhere? Either side may be a nested list or a number.",
+    [[assert(neap.allclose(neap.ones(2) / 3, {0.3333333, 0.3333333}))]] },
+  { "neap.hash", "neap.hash(value) -> string",
+    "A 64-bit hash, in hexadecimal, over dtype, shape and elements; of a table by sorted keys. Equal bits, equal hash.",
+    [[assert(neap.hash(neap.ones(2)) == neap.hash(neap.ones(2)))]] },
+  { "neap.set_print", "neap.set_print{threshold =, edge =, precision =, width =}",
+    "How tensors are printed: above `threshold` elements only `edge` at each end, digits after the point, line width.",
+    [[neap.set_print{precision = 4}]] },
+  { "neap.dots", "x[{neap.dots, 1}]", "In an index: all the dimensions in between.",
+    [[local x = neap.zeros(2, 3, 4)
+assert(x[{neap.dots, 1}].shape == neap.zeros(2, 3).shape)]] },
+  { "neap.newaxis", "x[{neap.newaxis, 1}]", "In an index: a new dimension of size 1.",
+    [[local x = neap.zeros(3)
+assert(x[{neap.newaxis}].ndim == 2)]] },
+  { "neap.seed", "neap.seed(n)", "Seeds the default generators of all devices.", [[neap.seed(1)]] },
+  { "neap.generator", "neap.generator(seed) -> generator",
+    "A stream of random numbers of its own: {generator = g} in every op that draws.",
+    [[local g = neap.generator(42)
+neap.randn({2, 3}, {generator = g})]] },
+  { "neap.default_generator", "neap.default_generator([device]) -> generator",
+    "The generator that is used when none is given.", [[local state = neap.default_generator():state()]] },
+  { "Generator:seed", "g:seed(n)", "Starts the stream anew.", [[neap.generator(1):seed(2)]] },
+  { "Generator:state", "g:state() -> state", "Where the stream stands; plain data.",
+    [[local g = neap.generator(1)
+local before = g:state()]] },
+  { "Generator:set_state", "g:set_state(state)", "Goes back to where state was asked.",
+    [[local g = neap.generator(1)
+local before = g:state()
+local a = neap.rand({3}, {generator = g})
+g:set_state(before)
+assert(neap.equal(a, neap.rand({3}, {generator = g})))]] },
+  { "Tensor.shape", "x.shape", "The sizes: a list that compares with ==, prints, counts from the end with negative "
+    .. "positions and serves as an argument.", [[assert(neap.zeros(2, 3).shape[-1] == 3)]] },
+  { "Tensor.dtype", "x.dtype", "Element type: float32 float64 float16 bfloat16 int64 int32 int8 uint8 bool.",
+    [[assert(neap.ones(1).dtype == "float32")]] },
+  { "Tensor.device", "x.device", "Where the elements are: \"cpu\".", [[assert(neap.ones(1).device == "cpu")]] },
+  { "Tensor.ndim", "x.ndim", "Number of dimensions, 0 to 8.", [[assert(neap.zeros(2, 3).ndim == 2)]] },
+  { "Tensor.name", "x.name", "A text of yours; parameters of modules are named by the module.",
+    [[local x = neap.ones(1)
+x.name = "bias"]] },
+  { "Tensor:item", "x:item([i, ...]) -> number",
+    "The number in a tensor of one element, or at the given positions.",
+    [[assert(neap.tensor{{1, 2}, {3, 4}}:item(2, -1) == 4)]] },
+  { "Tensor:totable", "x:totable() -> table", "All elements as nested lists.",
+    [[assert(neap.tensor{1, 2}:totable()[2] == 2)]] },
+  { "Tensor:size", "x:size([dim]) -> integer, ...", "All sizes as several results, or one of them.",
+    [[local rows, columns = neap.zeros(2, 3):size()]] },
+  { "Tensor:numel", "x:numel() -> integer", "Number of elements. #x is the size of the first dimension.",
+    [[assert(neap.zeros(2, 3):numel() == 6)]] },
+  { "Tensor:iter", "x:iter([dim]) -> iterator", "For loop over position and slice along dim (the first).",
+    [[for i, row in neap.eye(3):iter() do assert(row:item(i) == 1) end]] },
+  { "Tensor:equal", "x:equal(b) -> boolean", "neap.equal as a method.", [[assert(neap.ones(2):equal{1, 1})]] },
+  { "Tensor:allclose", "x:allclose(b[, {rtol = 1e-5, atol = 1e-8, equal_nan = false}]) -> boolean",
+    "neap.allclose as a method.", [[assert(neap.ones(1):allclose(1))]] },
+  { "Tensor:tostring", "x:tostring([{threshold =, edge =, precision =, width =}]) -> string",
+    "The text that print shows, with settings of its own.", [[neap.rand(2):tostring{precision = 2}]] },
+  { "Tensor:is_floating_point", "x:is_floating_point() -> boolean", "Is the dtype a float?",
+    [[assert(neap.ones(1):is_floating_point())]] },
+  { "Tensor:is_contiguous", "x:is_contiguous() -> boolean", "Do the elements lie in row-major order?",
+    [[assert(not neap.zeros(2, 3):t():is_contiguous())]] },
+  { "Tensor:version", "x:version() -> integer", "How often the memory was written to; views share it.",
+    [[local x = neap.ones(1)
+local before = x:version()
+x:add_(1)
+assert(x:version() > before)]] },
+})
+
+-- ---- autograd -----------------------------------------------------------------------------------------------
+
+section("autograd", {
+  { "Tensor:backward", "x:backward([grad][, {retain_graph = false, create_graph = false, inputs =}])",
+    "Differentiates x (one element, or weighted by grad) and adds into .grad of the leaves, or of `inputs` only.",
+    [[local w = neap.ones(2, {requires_grad = true})
+local loss = (w * 3):sum()
+loss:backward()
+assert(neap.equal(w.grad, {3, 3}))]] },
+  { "neap.backward", "neap.backward(x[, grad][, {retain_graph = false, create_graph = false, inputs =}])",
+    "x:backward(...) as a function." },
+  { "neap.grad", "neap.grad(outputs, inputs[, {grad_outputs =, retain_graph = false, create_graph = false, "
+    .. "allow_unused = false}]) -> gradients",
+    "Gradients in the form of inputs: a tensor for a tensor, a table with the same keys for a table. Leaves .grad "
+    .. "alone.", [[local x = neap.tensor({2.0}, {requires_grad = true})
+local d = neap.grad((x * x * x):sum(), x, {create_graph = true})
+assert(neap.grad(d:sum(), x):item() == 12)]] },
+  { "neap.detach", "neap.detach(x) -> tensor", "x:detach() as a function." },
+  { "Tensor:detach", "x:detach() -> tensor", "The same memory outside the graph.",
+    [[assert(not neap.ones(1, {requires_grad = true}):detach().requires_grad)]] },
+  { "Tensor.requires_grad", "x.requires_grad", "Is its gradient wanted? May be set on leaves.",
+    [[local w = neap.ones(2)
+w.requires_grad = true]] },
+  { "Tensor.grad", "x.grad", "The gradient that backward accumulated, or nil. Set it to nil to forget it.",
+    [[local w = neap.ones(2, {requires_grad = true})
+w:sum():backward()
+w.grad = nil]] },
+  { "Tensor.is_leaf", "x.is_leaf", "Was it made by you rather than by a recorded op?",
+    [[assert(neap.ones(1).is_leaf)]] },
+  { "Tensor.grad_fn", "x.grad_fn", "The node that computes its gradient; nil for leaves.",
+    [[local w = neap.ones(2, {requires_grad = true})
+assert(w:exp().grad_fn.name == "exp")]] },
+  { "Tensor:requires_grad_", "x:requires_grad_([on]) -> x", "Sets requires_grad and returns x.",
+    [[local w = neap.rand(2):requires_grad_()]] },
+  { "Tensor:retain_grad", "x:retain_grad()", "Keeps the gradient of a tensor that is no leaf, too.",
+    [[local y = neap.ones(2, {requires_grad = true}) * 2
+y:retain_grad()
+y:sum():backward()
+assert(neap.equal(y.grad, {1, 1}))]] },
+  { "Tensor:register_hook", "x:register_hook(fn) -> hook",
+    "fn is given the gradient of x in every backward and may return another one.",
+    [[local w = neap.ones(2, {requires_grad = true})
+local hook = w:register_hook(function(g) return g * 2 end)]] },
+  { "Hook:remove", "hook:remove()", "Removes the hook." },
+  { "Node.name", "node.name", "The op's name." },
+  { "Node.next", "node.next", "The nodes of the op's inputs, a list; false where there is none." },
+  { "Node.saved", "node.saved", "The tensors that the node keeps for backward." },
+  { "Node.meta", "node.meta", "A table of yours." },
+  { "Node:register_hook", "node:register_hook(fn) -> hook",
+    "fn is given two lists, the gradients of the op's inputs and of its outputs, and may return new ones of the "
+    .. "inputs." },
+  { "neap.Function", "neap.Function(name[, {forward =, backward =}]) -> class",
+    "A differentiable function of your own. forward(ctx, ...) runs without recording; backward(ctx, g, ...) returns "
+    .. "one gradient per argument of forward, in order; those of trailing non-tensors may be left out.",
+    [[local Square = neap.Function "Square"
+function Square.forward(ctx, x) ctx:save_for_backward(x); return x * x end
+function Square.backward(ctx, g) return g * ctx:saved() * 2 end
+local x = neap.tensor({3.0}, {dtype = "float64", requires_grad = true})
+assert(neap.gradcheck(Square, {x}))]] },
+  { "FunctionContext:save_for_backward", "ctx:save_for_backward(...)", "Keeps tensors for backward." },
+  { "FunctionContext:saved", "ctx:saved() -> tensor, ...", "What save_for_backward got." },
+  { "FunctionContext:mark_dirty", "ctx:mark_dirty(...)", "Says which arguments forward changed in place." },
+  { "FunctionContext:mark_non_differentiable", "ctx:mark_non_differentiable(...)",
+    "Says which results have no gradient." },
+  { "FunctionContext.needs_input_grad", "ctx.needs_input_grad[i]", "Is a gradient of argument i wanted?" },
+  { "neap.gradcheck", "neap.gradcheck(fn, inputs[, {eps = 1e-6, atol = 1e-5, rtol = 1e-3, order = 1}]) -> boolean",
+    "Compares the gradients of fn (float64 inputs) with central differences. true, or an error that names input, "
+    .. "element and both values. order = 2 checks second derivatives, too.",
+    [[local x = neap.tensor({0.3}, {dtype = "float64", requires_grad = true})
+neap.gradcheck(function(t) return t:sin() end, {x})]] },
+})
+
+-- ---- contexts -----------------------------------------------------------------------------------------------
+
+section("contexts", {
+  { "neap.no_grad", "neap.no_grad([fn, ...]) -> results | guard",
+    "Nothing is recorded. With a function: runs fn(...) and returns its results. Without: in force until the guard "
+    .. "is closed. All contexts have both forms.",
+    [[neap.no_grad(function(x) return x * 2 end, neap.ones(2))
+do
+  local _ <close> = neap.no_grad()
+  assert(not neap.is_grad_enabled())
+end]] },
+  { "neap.enable_grad", "neap.enable_grad([fn, ...]) -> results | guard", "Recording is on.",
+    [[neap.no_grad(function() neap.enable_grad(function() assert(neap.is_grad_enabled()) end) end)]] },
+  { "neap.set_grad_enabled", "neap.set_grad_enabled(on[, fn, ...]) -> results | guard", "Recording on or off.",
+    [[neap.set_grad_enabled(false, function() assert(not neap.is_grad_enabled()) end)]] },
+  { "neap.is_grad_enabled", "neap.is_grad_enabled() -> boolean", "Is recording on?",
+    [[assert(neap.is_grad_enabled())]] },
+  { "neap.in_recompute", "neap.in_recompute() -> boolean",
+    "Is a checkpoint region being computed again? Effects that should happen once ask this, or use checkpoint.once.",
+    [[assert(not neap.in_recompute())]] },
+  { "neap.default_dtype", "neap.default_dtype([dtype][, fn, ...]) -> results | guard | string",
+    "The float dtype of new tensors. Without an argument: which one is in force.",
+    [[neap.default_dtype("float64", function() assert(neap.zeros(1).dtype == "float64") end)]] },
+  { "neap.device", "neap.device(device[, fn, ...]) -> results | guard", "The device of new tensors.",
+    [[neap.device("cpu", function() return neap.zeros(1) end)]] },
+  { "neap.detect_anomaly", "neap.detect_anomaly([fn, ...]) -> results | guard",
+    "Backward stops at the first gradient that is not a number and names the op and the line that made it." },
+  { "neap.saved_tensors_hooks", "neap.saved_tensors_hooks(pack, unpack[, fn, ...]) -> results | guard",
+    "What pack(tensor) returns is kept for backward in the tensor's place; unpack gets it and returns a tensor.",
+    [[local x = neap.ones(2, {requires_grad = true})
+neap.saved_tensors_hooks(function(t) return t end, function(t) return t end,
+  function() return x:exp():sum() end):backward()]] },
+  { "neap.disable_saved_tensors_hooks", "neap.disable_saved_tensors_hooks(message[, fn, ...]) -> results | guard",
+    "Saved-tensors hooks are an error with this message." },
+  { "neap.save_on_cpu", "neap.save_on_cpu([{pin_memory = false}][, fn, ...]) -> results | guard",
+    "What is saved for backward waits in host memory." },
+  { "neap.op_mode", "neap.op_mode(handler[, fn, ...]) -> results | guard",
+    "handler(op, call, ...) sees every op and returns its results; call(...) goes on. What it returns is "
+    .. "differentiated.",
+    [[local names = {}
+neap.op_mode(function(op, call, ...)
+  names[#names + 1] = op.name
+  return call(...)
+end, function() return neap.ones(2):exp() end)
+assert(names[#names] == "exp")]] },
+  { "Guard:close", "guard:close()", "Ends the context. `local _ <close> = neap.no_grad()` does it at the end of the "
+    .. "block.", [[local guard = neap.no_grad()
+guard:close()]] },
+})
+
+-- ---- checkpoint ---------------------------------------------------------------------------------------------
+
+local checkpoint_options = "{use_reentrant = false, preserve_rng_state = true, determinism_check = \"default\", "
+  .. "early_stop = true, enabled = true}"
+
+section("checkpoint", {
+  { "checkpoint", "checkpoint(fn, " .. checkpoint_options .. ", ...) -> results",
+    "Runs fn(...) and keeps only its inputs; what backward needs of the inside is computed again, with the same random "
+    .. "numbers. The results are fn's. use_reentrant has no default. Or checkpoint{use_reentrant = false}(fn): a "
+    .. "function, or a module for a module, to be called with the arguments. enabled = false runs fn plainly; "
+    .. "determinism_check = \"none\" does not compare the recompute's shapes and dtypes with the forward's.",
+    [[local w = neap.randn(3, 3):requires_grad_()
+local function block(x) return x:matmul(w):tanh() end
+local y = checkpoint(block, {use_reentrant = false}, neap.randn(2, 3))
+y:sum():backward()]] },
+  { "checkpoint.checkpoint", "checkpoint.checkpoint(fn, " .. checkpoint_options .. ", ...) -> results",
+    "The same function as checkpoint(...)." },
+  { "checkpoint.set_checkpoint_early_stop", "checkpoint.set_checkpoint_early_stop(on[, fn, ...]) -> results | guard",
+    "Early stop of recomputes (on unless switched off): a recompute ends as soon as it has what backward needs. A "
+    .. "context; read when a region is made." },
+})
+
+-- ---- memory -------------------------------------------------------------------------------------------------
+
+section("memory", {
+  { "neap.scope", "neap.scope([fn, ...]) -> results | guard",
+    "What is made inside is released at the end, except fn's results, what neap.keep took out, parameters, their "
+    .. "gradients and optimizer state.",
+    [[local y = neap.scope(function(x) return (x * 2):exp() end, neap.ones(3))
+do
+  local _ <close> = neap.scope()
+  neap.ones(1000):exp()
+end]] },
+  { "neap.keep", "neap.keep(value) -> value", "Moves a tensor one scope out and returns it.",
+    [[local last
+do
+  local _ <close> = neap.scope()
+  last = neap.keep(neap.ones(2) * 2)
+end
+assert(last:sum():item() == 4)]] },
+  { "Tensor:release", "x:release()",
+    "Gives its memory back now (unless others hold it). Using x afterwards is an error that names both lines.",
+    [[neap.ones(3):release()]] },
+  { "neap.memory_stats", "neap.memory_stats([device]) -> table",
+    "Bytes: live, peak, reserved, cached, limit, by = {param =, grad =, optimizer =, saved =, temp =, workspace =, "
+    .. "staging =, user =}, peak_by; counts: storages, handles, nodes, slots, regions, scopes, functions.",
+    [[print(neap.memory_stats().live)]] },
+  { "neap.reset_peak", "neap.reset_peak([device])", "The peak starts anew at what is live.", [[neap.reset_peak()]] },
+  { "neap.memory_limit", "neap.memory_limit(device, bytes[, fn, ...]) -> results | guard",
+    "A limit of live bytes, a number or a text such as \"256 MiB\" (0: none). What would pass it is refused before it "
+    .. "runs [E-LIMIT]; the old limit comes back at the end.",
+    [[neap.memory_limit("cpu", "1 GiB", function() return neap.zeros(10) end)]] },
+  { "neap.count_ops", "neap.count_ops(fn, ...) -> counts, results",
+    "Runs fn(...) and counts the kernels that ran: counts.matmul is 0 if none did.",
+    [[local counts = neap.count_ops(function() return neap.ones(2, 2):matmul(neap.ones(2, 2)) end)
+assert(counts.matmul == 1 and counts.exp == 0)]] },
+  { "neap.counters", "neap.counters([reset]) -> table",
+    "Counts since the start: counters().matmul = {calls =, kernels =, replayed =}. true starts them anew.",
+    [[neap.counters(true)]] },
+})
+
+-- ---- modules ------------------------------------------------------------------------------------------------
+
+section("modules", {
+  { "nn.ReLU", "nn.ReLU() -> module", "max(x, 0).", [[nn.ReLU()(neap.randn(3))]] },
+  { "nn.Tanh", "nn.Tanh() -> module", "The hyperbolic tangent.", [[nn.Tanh()(neap.randn(3))]] },
+  { "nn.Sigmoid", "nn.Sigmoid() -> module", "1 / (1 + e^-x).", [[nn.Sigmoid()(neap.randn(3))]] },
+  { "nn.Softplus", "nn.Softplus() -> module", "log(1 + e^x).", [[nn.Softplus()(neap.randn(3))]] },
+  { "nn.Softmax", "nn.Softmax([dim]) -> module", "e^x / sum e^x along dim (-1).", [[nn.Softmax()(neap.randn(3))]] },
+  { "nn.LogSoftmax", "nn.LogSoftmax([dim]) -> module", "x - log sum e^x along dim (-1).",
+    [[nn.LogSoftmax()(neap.randn(3))]] },
+  { "nn.CrossEntropyLoss", "nn.CrossEntropyLoss([{ignore_index =, reduction = \"mean\", base = 1}]) -> module",
+    "nn.cross_entropy as a module.", [[nn.CrossEntropyLoss()(neap.randn(2, 3), neap.tensor{1, 3})]] },
+  { "nn.NLLLoss", "nn.NLLLoss([{ignore_index =, reduction = \"mean\", base = 1}]) -> module",
+    "nn.nll_loss as a module." },
+  { "nn.MSELoss", "nn.MSELoss([{reduction = \"mean\"}]) -> module", "nn.mse_loss as a module.",
+    [[nn.MSELoss()(neap.zeros(2), neap.ones(2))]] },
+  { "nn.L1Loss", "nn.L1Loss([{reduction = \"mean\"}]) -> module", "nn.l1_loss as a module." },
+  { "nn.BCEWithLogitsLoss", "nn.BCEWithLogitsLoss([{reduction = \"mean\"}]) -> module",
+    "nn.binary_cross_entropy_with_logits as a module." },
+  { "nn.Module", "nn.Module(name[, methods]) -> class",
+    "A class of modules: write init(...) and forward(...), make instances by calling the class, call them like "
+    .. "functions. Block:extend \"Wide\" inherits. One field per statement: Lua fills a, b = ... from the right.",
+    [[local Block = nn.Module "Block"
+function Block:init(dim) self.linear = nn.Linear(dim, dim) end
+function Block:forward(x) return x + self.linear(x):relu() end
+local y = Block(4)(neap.randn(2, 4))]] },
+  { "Module.training", "m.training", "Is the module in training mode?", [[assert(nn.Linear(1, 1).training)]] },
+  { "nn.init.zeros_", "nn.init.zeros_(t) -> t", "Zeros.", [[nn.init.zeros_(neap.empty(2))]] },
+  { "nn.init.ones_", "nn.init.ones_(t) -> t", "Ones.", [[nn.init.ones_(neap.empty(2))]] },
+})
+
+section("optim", {
+  { "Optimizer.lr", "opt.lr", "The learning rate of the first group's next step; setting it sets every group's.",
+    [[local opt = optim.SGD({neap.ones(1, {requires_grad = true})}, {lr = 0.1})
+opt.lr = opt.lr / 2]] },
+  { "Optimizer.steps", "opt.steps", "Number of steps taken." },
+  { "Optimizer.groups", "opt.groups", "The parameter groups with their settings." },
+})
+
+-- ---- data and files -----------------------------------------------------------------------------------------
+
+section("data", {
+  { "data.read_idx", "data.read_idx(path) -> tensor", "neap.read_idx." },
+  { "Log:write", "log:write(record)", "Writes one record: a table of numbers, strings, booleans, tensors of one "
+    .. "element. It is on disk when the call returns." },
+  { "Log:close", "log:close()", "Closes the file." },
+})
+
+section("files", {
+  { "neap.save", "neap.save(path, tensors[, {metadata =}])",
+    "Writes a table of tensors as safetensors, names sorted, atomically. metadata: a table of strings.",
+    [[local path = os.tmpname()
+neap.save(path, {w = neap.ones(2)}, {metadata = {step = "3"}})
+os.remove(path)]] },
+  { "neap.load", "neap.load(path) -> tensors, metadata", "Reads a safetensors file.",
+    [[local path = os.tmpname()
+neap.save(path, {w = neap.ones(2)})
+assert(neap.equal(neap.load(path).w, {1, 1}))
+os.remove(path)]] },
+  { "neap.read_idx", "neap.read_idx(path) -> tensor",
+    "Reads an idx file (the format of MNIST), plain or gzip; raw bytes, nothing shifted." },
+})
+
+-- ---- devices and process ------------------------------------------------------------------------------------
+
+section("devices", {
+  { "neap.version", "neap.version", "The version, a string.", [[print(neap.version)]] },
+  { "neap.clock", "neap.clock() -> number", "Wall-clock seconds; os.clock adds up threads.",
+    [[local start = neap.clock()]] },
+  { "neap.set_num_threads", "neap.set_num_threads(n)", "Threads of kernels. Results do not depend on it.",
+    [[neap.set_num_threads(1)]] },
+  { "neap.get_num_threads", "neap.get_num_threads() -> integer", "How many there are.",
+    [[assert(neap.get_num_threads() >= 1)]] },
+  { "neap.on_log", "neap.on_log(fn)",
+    "fn(level, text) is given what Neap has to say (level \"debug\", \"info\" or \"warning\"); nil: nobody.",
+    [[neap.on_log(nil)]] },
+  { "neap.error_code", "neap.error_code(err) -> string", "The code of an error of Neap, such as \"E-SHAPE\", or nil.",
+    [[local ok, err = pcall(neap.matmul, neap.ones(2, 3), neap.ones(2, 3))
+assert(not ok and neap.error_code(err) == "E-SHAPE")]] },
+  { "neap.ops", "neap.ops", "All ops, by name and as a list.",
+    [[for _, op in ipairs(neap.ops) do assert(neap.ops[op.name] == op) end]] },
+  { "Op.name", "op.name", "Its name." },
+  { "Op.schema", "op.schema", "Its arguments and results; the language is described in core/ops/op.h." },
+  { "Op.tags", "op.tags", "A list of its tags." },
+  { "Op.doc", "op.doc", "Its documentation." },
+  { "Op:tagged", "op:tagged(tag) -> boolean", "Has it the tag? Unknown tags are an error.",
+    [[assert(neap.ops.exp:tagged "pointwise")]] },
+})
+
+--- Names in the table that `require "neap"` returns which are not for scripts: what the C part and the Lua files say
+-- to each other.
+help.internal = {
+  methods = "the methods of tensors", set_library_prefix = "whose frames errors skip", own = "module fields",
+  owned = "a loader's batch", scope_begin = "module calls", scope_end = "module calls",
+  checkpoint_call = "checkpoint.checkpoint", set_checkpoint_early_stop = "checkpoint.set_checkpoint_early_stop",
+  adamw_step = "optim.AdamW", sgd_step = "optim.SGD", clip_grad_norm = "optim.clip_grad_norm_",
+  set_category = "accounting", set_data = "Module:to", isatty = "neap.progress",
+  terminal_width = "neap.progress", dtypes = "Module:to",
+}
+
+--- What to do about an error, by its code.
+help.remedies = {
+  ["E-ARG"] = "compare the call with ?name; functions take tensors and numbers by position, then one option table",
+  ["E-SHAPE"] = "print(x.shape); x:t(), x:unsqueeze(dim), x:reshape(...) make shapes fit",
+  ["E-DTYPE"] = 'convert with x:to("float32") or name the dtype when the tensor is made',
+  ["E-DEVICE"] = "bring the tensors together with x:to(device)",
+  ["E-DIMS"] = "dimensions count from 1, or from the end with negatives; x.ndim is their number",
+  ["E-INDEX"] = "positions count from 1, or from the end with negatives; ids made elsewhere: {base = 0}",
+  ["E-LABEL"] = "labels and ids count from 1; those of files that count from 0: {base = 0}",
+  ["E-NOMEM"] = "release tensors, use neap.scope in loops, smaller batches or checkpoint",
+  ["E-LIMIT"] = "raise neap.memory_limit, or save memory with checkpoint or smaller batches",
+  ["E-UNKNOWN-OPTION"] = "the message names the nearest option; ?name lists all",
+  ["E-NOKERNEL"] = 'run the op on the CPU: x:to("cpu")',
+  ["E-VIEW"] = "x:reshape(...) copies where a view is not possible",
+  ["E-OVERLAP"] = "write into x:clone() or x:contiguous()",
+  ["E-NOGRAD"] = "set requires_grad on an input, and look for neap.no_grad or x:detach() on the way",
+  ["E-UNUSED"] = "{allow_unused = true} gives nil for it",
+  ["E-LEAF-INPLACE"] = "change it inside neap.no_grad, or work on a result of it",
+  ["E-FREED"] = "{retain_graph = true} in the first backward, or compute the value again",
+  ["E-INPLACE"] = "use the op without _ there, or change x:clone()",
+  ["E-DETACHED-INPLACE"] = "make a new tensor with x:detach() instead of detaching x itself",
+  ["E-GRADIENT"] = "backward returns one gradient per argument of forward, in its shape and dtype",
+  ["E-GRADCHECK"] = "the formula in backward is wrong where the message says, or the function has a kink there",
+  ["E-HOOKS-DISABLED"] = "use the hooks outside of that context",
+  ["E-PACK-INPLACE"] = "pack works on a copy: x:clone()",
+  ["E-UNPACK-TYPE"] = "unpack returns a tensor of the shape and dtype that pack was given",
+  ["E-UNPACK-TWICE"] = "read it once and keep the result in a local variable",
+  ["E-COUNT"] = "fn must do the same when it runs again: no counters, clocks or math.random in its decisions "
+    .. "(checkpoint.once remembers them)",
+  ["E-META"] = "fn must do the same when it runs again; decisions go through checkpoint.once",
+  ["E-MORE-SAVED"] = "fn must do the same when it runs again; decisions go through checkpoint.once",
+  ["E-USE-REENTRANT"] = "checkpoint(fn, {use_reentrant = false}, ...): function, options, arguments",
+  ["E-BADCHECK"] = 'determinism_check is "default" or "none"',
+  ["E-SUPPRESSED"] = "a context may look at an error, and lets it pass",
+  ["E-CONTEXT-RUN"] = "call run() once, without conditions",
+  ["E-CHECK-NESTED-DEPTH"] = "nest checkpoints less deeply; a loop over a list of regions needs no nesting",
+  ["E-REENTRANT-KWARGS"] = "{use_reentrant = false}, or pass the tensor as an argument of its own",
+  ["E-REENTRANT-OPTION"] = "leave the option out, or {use_reentrant = false}",
+  ["E-REENTRANT-GRAD"] = "loss:backward(), or {use_reentrant = false}",
+  ["E-REENTRANT-CAPTURED"] = "{use_reentrant = false}, or pass the tensor as an argument",
+  ["E-SEGMENTS"] = "between 1 and the number of parts",
+  ["E-GROUP-NESTED"] = "close the group that is active first",
+  ["E-RELEASED"] = "neap.keep it out of its scope, or return it; the message names where it was released",
+  ["E-STATE"] = "the message says what has to happen first",
+  ["E-CANCELLED"] = "someone pressed Ctrl-C, or the host's time was over",
+  ["E-IO"] = "look at the path, its permissions and the space left",
+  ["E-FORMAT"] = "the file is damaged or of another kind",
+  ["E-MISSING"] = "install what the message names",
+  ["E-USER"] = "see your function",
+  ["E-STOP"] = "never seen by scripts",
+  ["E-INTERNAL"] = "report it with the message and, if you can, the script",
+}
+
+-- Where entries of this kind live at run time.
+local function resolve(neap, name)
+  local kind, key = name:match("^(%a+)[.:]([%w_]+)$")
+  if kind == "neap" then return rawget(neap, key) end
+  if kind == "Tensor" then return neap.methods and neap.methods[key] end
+  local part = kind and package.loaded["neap." .. kind]
+  return type(part) == "table" and rawget(part, key) or nil
+end
+
+--- The entry for a value such as neap.zeros, or for a name such as "neap.zeros", "zeros", "x:item"; nil if none.
+function help.find(neap, name, value)
+  if value ~= nil then
+    for _, entry in ipairs(help.order) do
+      if rawequal(resolve(neap, entry.name), value) then return entry end
+    end
+  end
+  if help.entries[name] then return help.entries[name] end
+  local last = name:match("[.:]?([%w_]+)$")
+  for _, entry in ipairs(help.order) do
+    if entry.name:match("[.:]([%w_]+)$") == last then return entry end
+  end
+  return nil
+end
+
+--- The text of an entry: signature, description, example.
+function help.text(entry)
+  local lines = { entry.signature, entry.text }
+  if entry.example then lines[#lines + 1] = "  " .. entry.example:gsub("\n", "\n  ") end
+  return table.concat(lines, "\n")
+end
+
+return help
