@@ -174,7 +174,7 @@ deps:
 demo:
 	@tools/deps.sh build demo
 	@$(MAKE) --no-print-directory $(JOBS) build
-	$(BUILD)/neap examples/demo.lua
+	$(BUILD)/neap examples/fashion_mnist.lua
 test:
 	@tools/deps.sh build test
 	@$(MAKE) --no-print-directory $(JOBS) all-tests
