@@ -458,6 +458,7 @@ local function resolve(neap, name)
 end
 
 --- The entry for a value such as neap.zeros, or for a name such as "neap.zeros", "zeros", "x:item"; nil if none.
+-- A name is matched by its last part only when nothing but C can stand behind it.
 function help.find(neap, name, value)
   if value ~= nil then
     for _, entry in ipairs(help.order) do
@@ -465,16 +466,33 @@ function help.find(neap, name, value)
     end
   end
   if help.entries[name] then return help.entries[name] end
-  local last = name:match("[.:]?([%w_]+)$")
+  if value ~= nil and not (type(value) == "function" and debug.getinfo(value, "S").what == "C") then return nil end
+  local last = name:match("([%w_]+)$")
+  local found
   for _, entry in ipairs(help.order) do
-    if entry.name:match("[.:]([%w_]+)$") == last then return entry end
+    if entry.name:match("([%w_]+)$") == last then
+      if (entry.name:find(":", 1, true) ~= nil) == (name:find(":", 1, true) ~= nil) then return entry end
+      found = found or entry
+    end
   end
-  return nil
+  return found
+end
+
+local function wrapped(text)
+  local lines, line = {}, ""
+  for word in text:gmatch("%S+") do
+    if #line + #word > 98 then
+      lines[#lines + 1], line = line, ""
+    end
+    line = line == "" and word or line .. " " .. word
+  end
+  lines[#lines + 1] = line
+  return table.concat(lines, "\n")
 end
 
 --- The text of an entry: signature, description, example.
 function help.text(entry)
-  local lines = { entry.signature, entry.text }
+  local lines = { wrapped(entry.signature), wrapped(entry.text) }
   if entry.example then lines[#lines + 1] = "  " .. entry.example:gsub("\n", "\n  ") end
   return table.concat(lines, "\n")
 end

@@ -22,6 +22,8 @@ describe("lua/help.lua", function()
     assert.equal("neap.zeros", help.find(neap, "z", neap.zeros).name)
     assert.equal("Tensor:item", help.find(neap, "x:item", neap.methods.item).name)
     assert.equal("neap.no_grad", help.find(neap, "no_grad").name)
+    assert.equal("Generator:seed", help.find(neap, "g:seed", neap.generator(1).seed).name)
+    assert.is_nil(help.find(neap, "grad", 7))
     assert.is_nil(help.find(neap, "no_such_name"))
   end)
 
