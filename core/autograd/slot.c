@@ -174,7 +174,7 @@ void np_slot_release(neap_ctx *c, np_slot *s)
     memset(s, 0, sizeof *s);
     s->state = NP_SLOT_RELEASED;
     if (old.state == NP_SLOT_HELD) {
-        release_bytes(old.t->st);
+        if (old.t->refs > 1 || old.t->st->refs > 1) release_bytes(old.t->st); /* it lives on */
         np_drop(old.t);
     } else if (old.state == NP_SLOT_HOOKED && old.pair->h.drop) {
         old.pair->h.drop(old.pair->h.user, old.packed);
