@@ -131,18 +131,34 @@ static void prod_merge_i(np_acc *a, const np_acc *b) { a->i = (int64_t)((uint64_
     { \
         if (b->at >= 0 && (a->at < 0 || (a->F == a->F && (b->F OP a->F || b->F != b->F)))) *a = *b; \
     }
-/* float: a vector pass per block finds whether anything in it can win. */
+/* float: a vector pass per block finds its extreme; only when that wins is its place looked for. */
 #define EXTREME_ROW_F32(name, OP) \
     EXTREME_ROW(name, scan, float, d, OP) \
     static void name##_row_f32(np_acc *a, const void *px, int64_t n, int64_t at) \
     { \
-        const float *x = px; \
         for (int64_t b = 0; b < n; b += NP_BLOCK) { \
-            int64_t len = n - b < NP_BLOCK ? n - b : NP_BLOCK; \
-            const float best = (float)a->d; \
-            int32_t hit = a->at < 0; \
-            for (int64_t i = 0; i < len; i++) hit |= (x[b + i] OP best) | (x[b + i] != x[b + i]); \
-            if (hit) name##_row_scan(a, x + b, len, at + b); \
+            const float *x = (const float *)px + b; \
+            int64_t len = n - b < NP_BLOCK ? n - b : NP_BLOCK, i = 16; \
+            if (len < 32) { \
+                name##_row_scan(a, x, len, at + b); \
+                continue; \
+            } \
+            float lane[16]; \
+            uint32_t nan = 0; \
+            memcpy(lane, x, sizeof lane); \
+            for (; i + 16 <= len; i += 16) \
+                for (int l = 0; l < 16; l++) lane[l] = v_sel_f(x[i + l] OP lane[l], x[i + l], lane[l]); \
+            for (; i < len; i++) lane[0] = x[i] OP lane[0] ? x[i] : lane[0]; \
+            for (i = 0; i < len; i++) nan |= x[i] != x[i]; \
+            float best = lane[0]; \
+            for (int l = 1; l < 16; l++) best = lane[l] OP best ? lane[l] : best; \
+            if (nan) { \
+                name##_row_scan(a, x, len, at + b); \
+            } else if (a->at < 0 || best OP (float)a->d) { \
+                for (i = 0; x[i] != best; i++) \
+                    ; \
+                a->d = best, a->at = at + b + i; \
+            } \
         } \
     }
 #define EXTREME(name, OP) \

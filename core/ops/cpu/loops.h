@@ -134,6 +134,9 @@ static inline neap_dtype np_run_type(neap_dtype t)
     return t == NEAP_FLOAT16 || t == NEAP_BFLOAT16 ? NEAP_FLOAT32 : t;
 }
 
+/* np_dtype_size without a call. SAME-ORDER dtype */
+static const uint8_t np_sizes[NEAP_N_DTYPES] = { 4, 8, 2, 2, 8, 4, 1, 1, 1 };
+
 #define NP_COPY_STRIDED(T, d, ds, s, ss, n) \
     for (int64_t i = 0; i < (n); i++) *(T *)((d) + i * (ds)) = *(const T *)((s) + i * (ss))
 
@@ -155,7 +158,7 @@ static inline void np_move(size_t size, char *d, int64_t ds, const char *s, int6
 static inline void np_block_load(neap_dtype t, void *dst, neap_dtype from, const char *src, int64_t ss, int64_t n)
 {
     if (t == from) {
-        np_move(np_dtype_size(t), dst, (int64_t)np_dtype_size(t), src, ss, n);
+        np_move(np_sizes[t], dst, (int64_t)np_sizes[t], src, ss, n);
         return;
     }
     if (t == NEAP_FLOAT32 && ss == 2 && from == NEAP_BFLOAT16) {
@@ -174,14 +177,14 @@ static inline void np_block_load(neap_dtype t, void *dst, neap_dtype from, const
         return;
     }
 #endif
-    np_convert(t, dst, (int64_t)np_dtype_size(t), from, src, ss, n);
+    np_convert(t, dst, (int64_t)np_sizes[t], from, src, ss, n);
 }
 
 /* The way back: n dense elements of type t -> dtype `to` at byte stride ds. */
 static inline void np_block_store(neap_dtype to, char *dst, int64_t ds, neap_dtype t, const void *src, int64_t n)
 {
     if (t == to) {
-        np_move(np_dtype_size(t), dst, ds, src, (int64_t)np_dtype_size(t), n);
+        np_move(np_sizes[t], dst, ds, src, (int64_t)np_sizes[t], n);
         return;
     }
     if (t == NEAP_FLOAT32 && ds == 2 && to == NEAP_BFLOAT16) {
@@ -204,7 +207,7 @@ static inline void np_block_store(neap_dtype to, char *dst, int64_t ds, neap_dty
         return;
     }
 #endif
-    np_convert(to, dst, ds, t, src, (int64_t)np_dtype_size(t), n);
+    np_convert(to, dst, ds, t, src, (int64_t)np_sizes[t], n);
 }
 
 /* The one element of t as type `as`, into 8 bytes. Numbers (double) become float without a call. */
@@ -212,7 +215,7 @@ static inline void np_scalar(neap_dtype as, void *dst, const neap_tensor *t)
 {
     const char *src = np_ptr(t);
     if (t->dtype == NEAP_FLOAT64 && as == NEAP_FLOAT32) *(float *)dst = (float)*(const double *)src;
-    else if (t->dtype == as) memcpy(dst, src, np_dtype_size(as));
+    else if (t->dtype == as) memcpy(dst, src, np_sizes[as]);
     else np_convert(as, dst, 8, (neap_dtype)t->dtype, src, 8, 1);
 }
 
@@ -262,7 +265,7 @@ static inline void np_map_blocks(const np_map_job *m, int64_t n, char **p, const
     int64_t qs[NP_MAP_MAX];
     bool load[NP_MAP_MAX];
     for (int k = 0; k < m->n; k++) {
-        int64_t size = (int64_t)np_dtype_size((neap_dtype)m->type[k]);
+        int64_t size = (int64_t)np_sizes[m->type[k]];
         bool same = m->dtype[k] == m->type[k];
         load[k] = !same || (s[k] != size && (s[k] != 0 || k == 0));
         qs[k] = s[k] == 0 && k > 0 ? 0 : size;
@@ -290,7 +293,7 @@ static inline void np_map_some(void *job, int64_t n, char **p, const int64_t *s)
     const np_map_job *m = job;
     bool plain = !m->stream;
     for (int k = 0; k < m->n; k++) {
-        int64_t size = (int64_t)np_dtype_size((neap_dtype)m->type[k]);
+        int64_t size = (int64_t)np_sizes[m->type[k]];
         plain = plain && m->dtype[k] == m->type[k] && (s[k] == size || (s[k] == 0 && k > 0));
     }
     if (plain) m->run(m->arg, n, p, s);
@@ -350,13 +353,39 @@ static inline bool np_map_dtype_error(np_frame *f)
     return false;
 }
 
-/* Result of dtype class `result` (NEAP_N_DTYPES: the compute type), operands in f->compute. */
+/* Small and plain: no job, no iterator, no thread. False: not such a case, nothing is done. */
+static inline bool np_map_small(np_frame *f, np_run_fn run, neap_dtype t, neap_dtype result, void *arg)
+{
+    const neap_tensor *y = f->out[0];
+    uint64_t scalar[NP_MAP_MAX];
+    char *p[NP_MAP_MAX] = { (char *)y->st->data + y->offset * np_sizes[result] };
+    int64_t s[NP_MAP_MAX] = { np_sizes[result] };
+    if (y->numel > NP_GRAIN || y->numel == 0 || !y->contiguous || y->dtype != result) return false;
+    for (int i = 0; i < f->n_in; i++) {
+        const neap_tensor *x = f->in[i];
+        if (x->dtype == t && x->contiguous && x->numel == y->numel) {
+            p[i + 1] = (char *)x->st->data + x->offset * np_sizes[t];
+            s[i + 1] = np_sizes[t];
+        } else if (x->numel == 1) {
+            np_scalar(t, &scalar[i], x);
+            p[i + 1] = (char *)&scalar[i];
+            s[i + 1] = 0;
+        } else {
+            return false;
+        }
+    }
+    run(arg, y->numel, p, s);
+    return true;
+}
+
+/* Result of dtype `result` (NEAP_N_DTYPES: the compute type), operands in f->compute. */
 static inline bool np_map_to(np_frame *f, const np_run_fn *runs, int result, void *arg)
 {
     neap_dtype t = np_run_type(f->compute);
     np_map_job m;
     m.run = runs[f->compute];
     if (!m.run) return np_map_dtype_error(f);
+    if (np_map_small(f, m.run, t, result == NEAP_N_DTYPES ? t : (neap_dtype)result, arg)) return true;
     m.arg = arg;
     m.n = 1 + f->n_in;
     m.t[0] = f->out[0];
@@ -409,7 +438,7 @@ static inline void np_walk_by(np_walk *w, int64_t n) /* n <= left */
 
 static inline void np_read_block(const neap_tensor *t, int64_t begin, int64_t n, neap_dtype as, void *dst)
 {
-    int64_t size = (int64_t)np_itemsize(t), to = (int64_t)np_dtype_size(as);
+    int64_t size = (int64_t)np_itemsize(t), to = (int64_t)np_sizes[as];
     if (t->contiguous) {
         np_block_load(as, dst, (neap_dtype)t->dtype, np_ptr(t) + begin * size, size, n);
         return;
@@ -425,7 +454,7 @@ static inline void np_read_block(const neap_tensor *t, int64_t begin, int64_t n,
 }
 static inline void np_write_block(neap_tensor *t, int64_t begin, int64_t n, neap_dtype as, const void *src)
 {
-    int64_t size = (int64_t)np_itemsize(t), from = (int64_t)np_dtype_size(as);
+    int64_t size = (int64_t)np_itemsize(t), from = (int64_t)np_sizes[as];
     if (t->contiguous) {
         np_block_store((neap_dtype)t->dtype, np_ptr(t) + begin * size, size, as, src, n);
         return;
