@@ -5,6 +5,7 @@ local util = require "neap.util"
 
 local neap = {}
 for name, value in pairs(core) do neap[name] = value end
+neap.log = nil -- the op is what calling the part neap.log does
 
 -- Frames of these files are never the line an error names.
 if core.set_library_prefix then core.set_library_prefix(util.prefix) end

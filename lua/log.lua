@@ -1,7 +1,8 @@
 --- Logs of numbers by step: neap.log.csv(path) and neap.log.jsonl(path).
 -- Every record is flushed; an existing file is continued. log:write{step = 1, loss = l}: numbers, strings,
--- booleans and tensors of one element.
+-- booleans and tensors of one element. Called, neap.log(x) is the natural logarithm.
 local neap = require "neap"
+local logarithm = require("neapcore").log
 local util = require "neap.util"
 
 local log = {}
@@ -148,4 +149,4 @@ function log.jsonl(path)
   end)
 end
 
-return log
+return setmetatable(log, { __call = function(_, ...) return logarithm(...) end })

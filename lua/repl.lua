@@ -169,9 +169,15 @@ local function help(env, name)
   local last = name:match("([%w_]+)$") or name
   local value = look_up(env, name)
   local neap = env.neap
-  local op = neap.ops[last]
-  if op and (value == nil or value == neap[last] or value == op) then return op_help(op) end
-  value = value ~= nil and value or look_up(neap, name)
+  local names = {}
+  for _, op in ipairs(neap.ops) do
+    names[#names + 1] = op.name
+    if op.name == last and (value == nil or value == neap[last] or value == op) then return op_help(op) end
+  end
+  if value == nil then value = look_up(neap, name) end
+  local texts = require "neap.help"
+  local entry = texts.find(neap, name, value)
+  if entry then return texts.text(entry) end
   if type(value) == "function" then return function_help(name, value) end
   local class = type(value) == "table" and rawget(value, "class_name")
   if class then
@@ -179,8 +185,6 @@ local function help(env, name)
     return ("%s: a class of modules\n"):format(name) .. made
   end
   if value ~= nil then return ("%s: %s"):format(name, tostring(value)) end
-  local names = {}
-  for _, o in ipairs(neap.ops) do names[#names + 1] = o.name end
   local near = util.nearest(last, names)
   return ("nothing is known about '%s'%s"):format(name, near and ("; did you mean ?%s?"):format(near) or "")
 end

@@ -1,5 +1,4 @@
 --- neap.nn: modules, layers, losses, initialisation.
-local neap = require "neap"
 local module = require "neap.nn.module"
 
 local nn = {
@@ -14,10 +13,4 @@ for _, file in ipairs({ "linear", "activation", "dropout", "norm", "container", 
   for name, value in pairs(require("neap.nn." .. file)) do nn[name] = value end
 end
 
---- Functions that are useful beside layers are the ops themselves: nn.relu is neap.relu.
-return setmetatable(nn, {
-  __index = function(_, name)
-    local op = neap.ops and neap.ops[name]
-    return op and neap[name] or nil
-  end,
-})
+return nn

@@ -23,7 +23,7 @@ describe("the API card", function()
     shape dtype device ndim requires_grad is_leaf
     size numel item totable iter matmul sum mean max argmax softmax view reshape permute transpose t unsqueeze narrow
     gather clone contiguous to add_ zero_ copy_ dropout backward requires_grad_ detach retain_grad register_hook release
-    chunk split cat stack std var gt lt eq any all sin exp]])
+    chunk split std var gt lt eq any all sin exp]])
 
   has(neap.nn, "nn", [[
     Module Parameter Buffer Linear Embedding LayerNorm Dropout ReLU GELU Tanh Sigmoid Softmax Flatten Sequential init
@@ -42,6 +42,11 @@ describe("require \"neap\"", function()
     for _, name in ipairs { "neap", "nn", "optim", "data", "checkpoint", "neapcore" } do
       assert.is_nil(rawget(_G, name))
     end
+  end)
+
+  it("has the logarithm and the logs under one name", function()
+    assert.is_true(neap.allclose(neap.log(neap.tensor { 1.0, 2.0 }), { 0, math.log(2) }))
+    assert.is_function(neap.log.csv)
   end)
 
   it("gives the same table for a part by both names", function()

@@ -18,7 +18,7 @@ local function run(make, n, values)
   local p = parameter(values or start)
   local opt = make { p }
   for k = 1, n do
-    opt:zero_grad()
+    opt:zero_grad();
     (p * neap.tensor(gradient, { dtype = "float64" }) * k):sum():backward()
     opt:step()
   end

@@ -111,7 +111,7 @@ describe("scripts", function()
   it("errors show the frames of the user alone", function()
     with_file("bad.lua", [[
 local neap = require "neap"
-local function inner() return neap.nn.Linear(2, 2)(neap.ones(1, 3)) end
+local function inner() local y = neap.nn.Linear(2, 2)(neap.ones(1, 3)) return y end
 local function outer() local y = inner() return y end
 outer()
 ]], function(path)
