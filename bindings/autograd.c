@@ -251,7 +251,7 @@ static nl_callback *new_hook(lua_State *L, nl_state *st, int fn, uint64_t below,
     lua_pushvalue(L, fn);
     lua_rawseti(L, anchor, NL_A_FN);
     nl_anchor_parent(L, st, anchor, below);
-    return nl_callback_new(L, st, cell, run, "register_hook");
+    return nl_callback_new(L, st, cell, run, "register_hook", NL_LIFE_LENT);
 }
 
 /* Gives back the callback's first reference (the hook has its own) and returns hook:remove()'s object. */
@@ -355,7 +355,7 @@ static int run_node_hook(lua_State *L)
     lua_newtable(L);
     for (int i = 0; i < r->v->n_in; i++) {
         if (!r->v->in[i]) continue;
-        nl_push_known(L, st, r->v->in[i]);
+        nl_push_lent(L, r, r->v->in[i]);
         lua_rawseti(L, i < first ? fn + 1 : fn + 2, i < first ? i + 1 : i - first + 1);
     }
     lua_call(L, 2, 1);

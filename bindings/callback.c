@@ -6,14 +6,16 @@
  * C outside any script run on the main thread. */
 #include "nl.h"
 
-nl_callback *nl_callback_new(lua_State *L, nl_state *st, uint64_t cell, lua_CFunction run, const char *what)
+nl_callback *nl_callback_new(lua_State *L, nl_state *st, uint64_t cell, lua_CFunction run, const char *what,
+                             nl_lifetime life)
 {
     nl_callback *cb = calloc(1, sizeof *cb);
     if (!cb) {
         nl_error(L, st, NEAP_E_NOMEM, "neap.%s: out of memory", what);
         return NULL;
     }
-    *cb = (nl_callback){.refs = 1, .st = st, .cell = cell, .run = run, .what = what, .next = st->callbacks};
+    *cb = (nl_callback){.refs = 1, .st = st, .cell = cell, .run = run, .what = what, .life = life,
+                        .next = st->callbacks};
     if (cb->next) cb->next->prev = cb;
     st->callbacks = cb;
     if (!st->n_callbacks++) st->first_fn_seq = st->c->next_seq;
@@ -62,6 +64,16 @@ static void record_error(neap_ctx *c, nl_state *st, lua_State *L)
     neap_fail(c, NEAP_E_USER, text, token);
 }
 
+static bool begin_scope(nl_state *st, nl_callback *cb, nl_run *r)
+{
+    if (cb->life == NL_LIFE_PLAIN) return true;
+    r->has_scope = true;
+    if (cb->life == NL_LIFE_SCOPE) return r->has_scope = nl_scope_begin_raw(st, &r->scope);
+    nl_scope_init(st, &r->scope);
+    r->scope.holder = true;
+    return true;
+}
+
 bool nl_callback_run(neap_ctx *c, nl_callback *cb, nl_run *r)
 {
     nl_state *st = cb->st;
@@ -80,6 +92,7 @@ bool nl_callback_run(neap_ctx *c, nl_callback *cb, nl_run *r)
                   "200 nested C calls: nest less", NULL);
         return false;
     }
+    if (!begin_scope(st, cb, r)) return false;
     const char *op = c->op_name;
     int base = c->base;
     cb->refs++;
@@ -97,6 +110,7 @@ bool nl_callback_run(neap_ctx *c, nl_callback *cb, nl_run *r)
     else
         neap_x_touch(c);
     if (rc != LUA_OK) record_error(c, st, L);
+    if (r->has_scope) nl_scope_end(st, &r->scope, cb->what, NULL, r->scope.holder ? &st->root : NULL);
     nl_callback_release(cb);
     return rc == LUA_OK;
 }
@@ -134,19 +148,33 @@ void nl_collect_results(lua_State *L, nl_run *r, int first, int n, const char *w
     r->v->n_out = n;
 }
 
+void nl_push_lent(lua_State *L, nl_run *r, neap_tensor *t)
+{
+    nl_state *st = r->cb->st;
+    if (!t) {
+        lua_pushnil(L);
+        return;
+    }
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &st->k_known);
+    lua_rawgetp(L, -1, t);
+    lua_remove(L, -2);
+    nl_handle *h = nl_handle_at(L, st, -1);
+    if (h && h->t == t) return;
+    lua_pop(L, 1);
+    nl_push_take(L, st, neap_retain(t));
+    if (!r->has_scope || !r->scope.holder) return;
+    h = lua_touserdata(L, -1);
+    nl_unlink(h);
+    nl_link(&r->scope, h);
+}
+
 int nl_run_plain(lua_State *L)
 {
     nl_run *r = lua_touserdata(L, 1);
-    nl_state *st = r->cb->st;
     nl_run_function(L, r);
     int fn = lua_gettop(L);
     luaL_checkstack(L, r->v->n_in + 8, NULL);
-    for (int i = 0; i < r->v->n_in; i++) {
-        if (r->v->in[i])
-            nl_push_known(L, st, r->v->in[i]);
-        else
-            lua_pushnil(L);
-    }
+    for (int i = 0; i < r->v->n_in; i++) nl_push_lent(L, r, r->v->in[i]);
     lua_call(L, r->v->n_in, LUA_MULTRET);
     nl_collect_results(L, r, fn, lua_gettop(L) - fn + 1, r->cb->what);
     return 0;

@@ -201,7 +201,7 @@ static int run_recompute(lua_State *L)
     return 0;
 }
 
-/* The region's recompute. However it ended, its handles and its coroutine's part of the ambient state go. */
+/* The region's recompute. However it ended, its coroutine's part of the ambient state goes. */
 static int recompute(neap_ctx *c, void *user, neap_values *v)
 {
     nl_callback *cb = user;
@@ -209,7 +209,6 @@ static int recompute(neap_ctx *c, void *user, neap_values *v)
     cb->refs++;
     bool ok = nl_callback_run(c, cb, &r);
     nl_state *st = cb->st;
-    if (st && r.has_scope) nl_scope_end(st, &r.scope, cb->what, NULL, NULL);
     if (st && r.dead) neap_x_pop_owner(c, r.dead);
     nl_callback_release(cb);
     v->n_out = 0;
@@ -272,7 +271,7 @@ static bool begin_region(lua_State *L, nl_state *st, nl_guard *g, neap_region_op
     add_parents(L, st, anchor, inputs, n, covers, max);
     lua_pushvalue(L, anchor);
     lua_setiuservalue(L, 2, 1); /* the guard keeps the anchor while the forward runs */
-    nl_callback *cb = nl_callback_new(L, st, *cell, run_recompute, "checkpoint");
+    nl_callback *cb = nl_callback_new(L, st, *cell, run_recompute, "checkpoint", NL_LIFE_PLAIN);
     o->recompute = (neap_fn){recompute, nl_callback_retain, nl_callback_release, cb};
     o->name = g->where[0] ? g->where : "a checkpoint";
     for (int i = 0; i < n; i++) neap_retain(inputs[i]);

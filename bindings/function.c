@@ -218,7 +218,7 @@ static nl_callback *make_anchor(call *c)
         if (!i || below[i] != below[i - 1]) nl_anchor_parent(L, st, anchor, below[i]);
     nl_anchor_parent(L, st, anchor, nl_current_scope(st)->group);
     nl_anchor_parent(L, st, anchor, nl_hooks_group(st));
-    return nl_callback_new(L, st, cell, run_backward, "Function");
+    return nl_callback_new(L, st, cell, run_backward, "Function", NL_LIFE_SCOPE);
 }
 
 /* Handles in ctx's fields outlive the scopes around the call: backward needs them. */
@@ -231,35 +231,46 @@ static void own_fields(lua_State *L, nl_state *st)
     }
 }
 
+/* Records the node over the results. */
+static void record(call *c)
+{
+    lua_State *L = c->L;
+    nl_state *st = c->st;
+    int first = AT_ARGS + c->n_args;
+    read_results(c);
+    read_saved(c);
+    own_fields(L, st);
+    nl_callback *cb = make_anchor(c);
+    neap_custom f = {.size = sizeof f, .name = c->name, .backward = nl_callback_fn(cb), .inputs = c->in, .n_inputs = c->n_in,
+                     .outputs = c->out, .n_outputs = c->n_out, .saved = c->saved, .n_saved = c->n_saved,
+                     .non_differentiable = c->fixed};
+    neap_node *n = neap_custom_record(st->c, &f);
+    if (n) n->group = cb->cell;
+    nl_callback_release(cb); /* the node has its own reference; without a node the anchor goes */
+    if (!n && neap_error(st->c)) nl_raise(L, st, c->name);
+    lua_settop(L, first + c->n_results - 1);
+    for (int i = first; n && i < first + c->n_results; i++) {
+        nl_handle *h = nl_handle_at(L, st, i);
+        if (h && h->t && h->t->ag) nl_anchor_handle(L, st, h, i);
+    }
+}
+
 static int apply_done(lua_State *L, int status, lua_KContext n_args)
 {
     (void)status;
     nl_state *st = nl_enter(L);
-    nl_guard_end(lua_touserdata(L, AT_GUARD), NULL);
+    nl_guard *g = lua_touserdata(L, AT_GUARD);
     call c = {.L = L, .st = st, .n_args = (int)n_args};
     int first = AT_ARGS + c.n_args;
+    bool any = false;
+    nl_guard_end_ids(g);
     c.n_results = lua_gettop(L) - first + 1;
     class_name(L, AT_CLASS, c.name, sizeof c.name);
-    bool any = false;
     read_inputs(&c);
     for (int i = 0; i < c.n_in; i++) any = any || neap_requires_grad(c.in[i]);
-    if (!any || !neap_grad_enabled(st->c)) return c.n_results;
-    read_results(&c);
-    read_saved(&c);
-    own_fields(L, st);
-    nl_callback *cb = make_anchor(&c);
-    neap_custom f = {.size = sizeof f, .name = c.name, .backward = nl_callback_fn(cb), .inputs = c.in, .n_inputs = c.n_in,
-                     .outputs = c.out, .n_outputs = c.n_out, .saved = c.saved, .n_saved = c.n_saved,
-                     .non_differentiable = c.fixed};
-    neap_node *n = neap_custom_record(st->c, &f);
-    if (n) n->group = cb->cell;
-    nl_callback_release(cb); /* the node has its own reference; without a node the anchor goes */
-    if (!n && neap_error(st->c)) return nl_raise(L, st, c.name);
-    lua_settop(L, first + c.n_results - 1);
-    for (int i = first; n && i < first + c.n_results; i++) {
-        nl_handle *h = nl_handle_at(L, st, i);
-        if (h && h->t && h->t->ag) nl_anchor_handle(L, st, h, i);
-    }
+    if (any && neap_grad_enabled(st->c)) record(&c);
+    for (int i = 0; i < c.n_results; i++) nl_mark_tree(L, st, first + i, &g->scope);
+    nl_guard_end(g, NULL);
     return c.n_results;
 }
 
@@ -287,7 +298,7 @@ static int apply(lua_State *L)
     nl_set_metatable(L, &st->k_fctx);
     lua_insert(L, 2);
     nl_guard *g = nl_guard_new(L, st, "Function");
-    if (!nl_guard_add(g, neap_set_grad_enabled(st->c, 0))) return nl_raise(L, st, name);
+    if (!nl_guard_add(g, neap_set_grad_enabled(st->c, 0)) || !nl_guard_scope(g)) return nl_raise(L, st, name);
     lua_insert(L, 2);
     nl_guard_body(L, st, AT_GUARD);
     lua_pushstring(L, "forward");
@@ -304,7 +315,7 @@ static void push_gradients(lua_State *L, nl_state *st, nl_run *r, const neap_nod
 {
     for (int j = 0; j < r->v->n_in; j++) {
         if (r->v->in[j]) {
-            nl_push_known(L, st, r->v->in[j]);
+            nl_push_lent(L, r, r->v->in[j]);
             continue;
         }
         const np_node_meta *m = &node->meta[j];
@@ -335,7 +346,7 @@ static int check_gradients(lua_State *L, nl_state *st, int positions, int first,
         at[i] = given ? first + p - 1 : 0;
         if (given)
             nl_check_tensor(L, st, at[i], node->name, "a gradient");
-        else if (neap_custom_needs(st->c, i))
+        else if (p > m && neap_custom_needs(st->c, i)) /* an explicit nil says: none */
             nl_error(L, st, NEAP_E_GRADIENT, "neap.%s: backward returned no gradient for argument %d, which needs one; return one "
                      "gradient for each argument of forward, in order", node->name, p);
     }
@@ -425,7 +436,7 @@ static int gradcheck(lua_State *L)
     uint64_t cell = nl_anchor_new(L, st);
     lua_pushvalue(L, 1);
     lua_rawseti(L, -2, NL_A_FN);
-    nl_callback *cb = nl_callback_new(L, st, cell, nl_run_plain, "gradcheck");
+    nl_callback *cb = nl_callback_new(L, st, cell, nl_run_plain, "gradcheck", NL_LIFE_SCOPE);
     for (int i = 0; i < n; i++) neap_retain(inputs[i]);
     int bad = neap_gradcheck(st->c, nl_callback_fn(cb), inputs, n, eps, atol, rtol, order);
     for (int i = 0; i < n; i++) neap_free(inputs[i]);

@@ -42,6 +42,11 @@ static void leave_bodies(nl_guard *g)
     g->body = false;
 }
 
+void nl_guard_end_ids(nl_guard *g)
+{
+    while (g->n_ids > 0) neap_end(g->st->c, g->ids[--g->n_ids]);
+}
+
 void nl_guard_end(nl_guard *g, const char *ended)
 {
     nl_state *st = g->st;
@@ -51,7 +56,7 @@ void nl_guard_end(nl_guard *g, const char *ended)
     if (!st->c) return;
     if (g->has_region && g->region) neap_region_end(st->c, g->region, 0);
     g->region = NULL;
-    for (int i = g->n_ids; i > 0; i--) neap_end(st->c, g->ids[i - 1]);
+    nl_guard_end_ids(g);
     if (g->has_scope && g->scope.next != &g->scope)
         nl_scope_end(st, &g->scope, g->where, ended, g->scope.holder ? &st->root : NULL);
     if (g->mode) {
@@ -333,20 +338,14 @@ static int run_pack(lua_State *L)
     int anchor = lua_gettop(L);
     lua_rawgeti(L, anchor, NL_A_FN);
     nl_handle *h = nl_new_handle(L, st);
-    nl_unlink(h);
-    nl_link(&st->root, h); /* its life is this call */
-    nl_fill(L, st, h, neap_x_alias(r->t));
+    h->t = neap_x_alias(r->t); /* without the graph: a hook that keeps it makes no cycle */
     if (!h->t) return nl_raise(L, st, "saved_tensors_hooks");
-    lua_pushvalue(L, -1);
-    lua_insert(L, -3);
-    lua_call(L, 1, 1); /* anchor, alias, packed */
+    lua_call(L, 1, 1);
     nl_own_tree(L, st, -1);
-    bool kept = nl_tree_has(L, st, -1, h);
     lua_rawgeti(L, anchor, NL_A_STORE);
     lua_pushvalue(L, -2);
     r->token = ++r->cb->next_token;
     lua_rawseti(L, -2, (lua_Integer)r->token);
-    if (!kept) nl_empty(h, NULL);
     return 0;
 }
 
@@ -422,7 +421,7 @@ static int saved_hooks(lua_State *L)
     lua_rawseti(L, -2, NL_A_STORE);
     nl_anchor_parent(L, st, lua_gettop(L), nl_hooks_group(st));
     lua_setiuservalue(L, guard, 1); /* the guard holds the functions while it is in force */
-    nl_callback *cb = nl_callback_new(L, st, cell, run_pack, "saved_tensors_hooks");
+    nl_callback *cb = nl_callback_new(L, st, cell, run_pack, "saved_tensors_hooks", NL_LIFE_SCOPE);
     neap_saved_hooks h = {hook_pack, hook_unpack, hook_drop, nl_callback_retain, nl_callback_release, cb};
     uint64_t id = neap_saved_hooks_begin(st->c, &h);
     nl_callback_release(cb); /* the pair holds it now */
@@ -531,7 +530,7 @@ static int op_mode(lua_State *L)
     lua_pushvalue(L, 1);
     lua_rawseti(L, -2, NL_A_FN);
     lua_setiuservalue(L, guard, 1);
-    nl_callback *cb = nl_callback_new(L, st, cell, run_mode, "op_mode");
+    nl_callback *cb = nl_callback_new(L, st, cell, run_mode, "op_mode", NL_LIFE_PLAIN);
     np_mode *m = malloc(sizeof *m);
     if (!m) {
         nl_callback_release(cb);

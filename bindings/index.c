@@ -265,6 +265,27 @@ static neap_tensor *value_operand(lua_State *L, nl_state *st, nl_handle *made, c
     return made->t;
 }
 
+/* The value of a graph goes into a tensor that has none: the window of x becomes v, and x gets the graph. A plain
+ * copy into the view would leave x without it. */
+static neap_tensor *write_window(cursor *c, neap_tensor *x, neap_tensor *v)
+{
+    np_frame f = {0}, put = {0};
+    f.attr[0] = (np_attr){.i = neap_dtype_of(x), .has = 1};
+    neap_tensor *same = nl_call(c->st, "to", &f, &v, 1);
+    if (!same) return NULL;
+    memset(&f, 0, sizeof f);
+    f.attr[0] = (np_attr){.v = c->t->shape, .n = c->t->ndim, .has = 1};
+    neap_tensor *wide = nl_call(c->st, "expand", &f, &same, 1);
+    neap_free(same);
+    if (!wide) return NULL;
+    put.attr[0] = (np_attr){.v = c->t->shape, .n = c->t->ndim, .has = 1};
+    put.attr[1] = (np_attr){.v = c->t->stride, .n = c->t->ndim, .has = 1};
+    put.attr[2] = (np_attr){.i = c->t->offset, .has = 1};
+    neap_tensor *y = nl_call(c->st, "as_strided_scatter_", &put, (neap_tensor *[]){x, wide}, 2);
+    neap_free(wide);
+    return y;
+}
+
 /* x[k] = v: x, key, v at 1, 2, 3. In place, broadcasting. */
 int nl_index_write(lua_State *L, nl_state *st)
 {
@@ -274,7 +295,8 @@ int nl_index_write(lua_State *L, nl_state *st)
     cursor c = read_key(L, st);
     np_frame f = {0};
     if (!c.pick) {
-        y = nl_call(st, "copy_", &f, (neap_tensor *[]){c.t, v}, 2);
+        bool graph = neap_requires_grad(v) && !neap_requires_grad(x) && neap_grad_enabled(st->c);
+        y = graph && c.t != x ? write_window(&c, x, v) : nl_call(st, "copy_", &f, (neap_tensor *[]){c.t, v}, 2);
     } else {
         check_mask_place(&c);
         neap_tensor *in[3] = {c.t, c.pick, v};

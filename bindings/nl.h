@@ -81,8 +81,15 @@ typedef struct nl_guard {
 } nl_guard;
 
 /* ---- callbacks: one Lua function (or pair) that the core holds, by the id of its anchor. */
+typedef enum nl_lifetime {   /* of the handles that a call of a callback makes */
+    NL_LIFE_PLAIN,           /* as anywhere */
+    NL_LIFE_LENT,            /* its arguments are emptied at the end, unless kept */
+    NL_LIFE_SCOPE            /* the call is a handle scope */
+} nl_lifetime;
+
 typedef struct nl_callback {
     int refs;
+    nl_lifetime life;
     nl_state *st;            /* NULL: the Lua state was closed */
     uint64_t cell;           /* anchor id: [1] function, [2] its arguments, [3] values stored for it */
     uint64_t next_token;     /* saved_tensors_hooks: of packed values */
@@ -266,6 +273,7 @@ nl_guard *nl_guard_new(lua_State *L, nl_state *st, const char *what); /* pushes 
 bool nl_guard_add(nl_guard *g, uint64_t id);                      /* 0: false; the pending error stays */
 bool nl_guard_scope(nl_guard *g);
 void nl_guard_end(nl_guard *g, const char *ended);
+void nl_guard_end_ids(nl_guard *g);                               /* all but the scope and the region */
 /* The guard at `guard` is complete. With arguments from `first` on: runs them as body, its results are those of
  * the caller. Without: anchors the guard in its coroutine and returns it. */
 int nl_guard_run(lua_State *L, nl_state *st, int guard, int first);
@@ -292,7 +300,9 @@ void nl_anchor_leaves(lua_State *L, nl_state *st, uint64_t group); /* leaf handl
 uint64_t nl_hooks_group(nl_state *st);                            /* of the saved-tensors hooks in force, 0 */
 
 /* ---- callback.c */
-nl_callback *nl_callback_new(lua_State *L, nl_state *st, uint64_t cell, lua_CFunction run, const char *what);
+nl_callback *nl_callback_new(lua_State *L, nl_state *st, uint64_t cell, lua_CFunction run, const char *what,
+                             nl_lifetime life);
+void nl_push_lent(lua_State *L, nl_run *r, neap_tensor *t);       /* an argument of the callback; nil for NULL */
 void nl_callback_retain(void *user);
 void nl_callback_release(void *user);
 int nl_callback_call(neap_ctx *c, void *user, neap_values *v);    /* a neap_fn's call */

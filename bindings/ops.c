@@ -258,6 +258,9 @@ static void read_positional(reader *r, const np_arg *a, bool last_one)
     }
 }
 
+/* An attribute that may be left out by position may be given by name instead. */
+static bool by_name(const np_arg *a) { return a->type > NP_ARG_LIST && (a->optional || a->has_default); }
+
 static void read_options(reader *r)
 {
     const np_schema *s = r->op->s;
@@ -265,15 +268,15 @@ static void read_options(reader *r)
     int n = 0;
     bool factory = r->op->op->tags & NP_FACTORY;
     for (int i = 0; i < s->n_args; i++)
-        if (s->arg[i].option) names[n++] = s->arg[i].name;
+        if (s->arg[i].option || by_name(&s->arg[i])) names[n++] = s->arg[i].name;
     if (factory) names[n++] = "requires_grad";
     names[n] = NULL;
     nl_check_options(r->L, r->st, r->options, r->name, names);
     for (int i = 0; i < s->n_args; i++) {
         const np_arg *a = &s->arg[i];
-        if (!a->option) continue;
+        if (!a->option && !by_name(a)) continue;
         if (!nl_get_option(r->L, r->options, a->name)) {
-            if (a->type > NP_ARG_LIST) default_attr(r, a);
+            if (a->option && a->type > NP_ARG_LIST) default_attr(r, a);
             continue;
         }
         int idx = lua_gettop(r->L); /* stays on the stack: lists and generators are borrowed from it */
