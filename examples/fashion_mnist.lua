@@ -39,9 +39,10 @@ end
 neap.seed(1)
 local train, test = data.fashion_mnist("train"), data.fashion_mnist("test")
 local function new_model() return nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10)) end
+local epochs = 5
 local model = new_model()
-local opt = optim.AdamW(model:parameters(), { lr = 1e-3 })
 local batches = data.loader(train, { batch_size = 128, shuffle = true, seed = 1, map = prepare })
+local opt = optim.AdamW(model:parameters(), { lr = optim.schedule.cosine { lr = 4e-3, total = epochs * #batches } })
 
 print(("Fashion-MNIST: %d images to train on, %d to test with"):format(#train, #test))
 print(model)
@@ -55,7 +56,7 @@ local function step(x, y)
 end
 
 local losses, means, ends = {}, {}, {}
-for epoch = 1, 5 do
+for epoch = 1, epochs do
   neap.reset_peak()
   local started, sum = neap.clock(), 0
   local bar = neap.progress(batches, { desc = "epoch " .. epoch })
@@ -78,7 +79,7 @@ assert(reached >= 85.5, ("the test accuracy is %.2f %%, at least 85.5 %% was exp
 
 neap.plot.line({ batch = losses, ["mean of the epoch"] = { x = ends, y = means } },
   { title = "Fashion-MNIST: training loss", x = "step", y = "cross entropy" }):save(folder .. "/loss.svg")
-neap.save(folder .. "/model.safetensors", model:state_dict(), { metadata = { epochs = "5", data = "Fashion-MNIST" } })
+neap.save(folder .. "/model.safetensors", model:state_dict(), { metadata = { epochs = tostring(epochs), data = "Fashion-MNIST" } })
 
 local again = new_model()
 again:load_state_dict((neap.load(folder .. "/model.safetensors")))
