@@ -79,7 +79,8 @@ assert(reached >= 85.5, ("the test accuracy is %.2f %%, at least 85.5 %% was exp
 
 neap.plot.line({ batch = losses, ["mean of the epoch"] = { x = ends, y = means } },
   { title = "Fashion-MNIST: training loss", x = "step", y = "cross entropy" }):save(folder .. "/loss.svg")
-neap.save(folder .. "/model.safetensors", model:state_dict(), { metadata = { epochs = tostring(epochs), data = "Fashion-MNIST" } })
+local metadata = { epochs = tostring(epochs), data = "Fashion-MNIST" }
+neap.save(folder .. "/model.safetensors", model:state_dict(), { metadata = metadata })
 
 local again = new_model()
 again:load_state_dict((neap.load(folder .. "/model.safetensors")))
