@@ -134,6 +134,12 @@ neap_ctx *neap_lua_context(lua_State *L)
     return st ? st->c : NULL;
 }
 
+lua_State *const volatile *neap_lua_running(lua_State *L)
+{
+    nl_state *st = lua_checkstack(L, 4) ? nl_state_get(L) : NULL;
+    return st ? (lua_State *const volatile *)&st->L : NULL;
+}
+
 void neap_lua_close(lua_State *L)
 {
     nl_state *st = lua_checkstack(L, 8) ? nl_state_get(L) : NULL;

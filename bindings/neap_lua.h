@@ -27,6 +27,9 @@ NEAP_API int neap_lua_push(struct lua_State *L, neap_tensor *t);
 NEAP_API neap_tensor *neap_lua_get(struct lua_State *L, int idx);
 /* The context of a state; NULL if Neap is not open there. */
 NEAP_API neap_ctx *neap_lua_context(struct lua_State *L);
+/* Where the state keeps the coroutine that used Neap last, valid until the state is closed: an interrupt handler
+ * reads it to stop a recompute, which runs in a coroutine of its own. NULL if Neap is not open there. */
+NEAP_API struct lua_State *const volatile *neap_lua_running(struct lua_State *L);
 /* Releases every tensor of the state and its own context; later calls from scripts raise. Done by lua_close. */
 NEAP_API void neap_lua_close(struct lua_State *L);
 

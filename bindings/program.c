@@ -31,7 +31,9 @@
 
 static lua_State *main_state;              /* set once before the handler is installed */
 static lua_State *volatile running;        /* the coroutine that runs now */
-static neap_ctx *volatile core;            /* NULL until neap is loaded */
+static neap_ctx *volatile core;            /* NULL until neap is loaded; set after the next one */
+static lua_State *const volatile *in_neap; /* the coroutine that used Neap last: a recompute, perhaps */
+static volatile sig_atomic_t requested;    /* an interrupt came and what ran has not ended yet */
 static volatile sig_atomic_t interrupted;  /* at the prompt: the line was given up */
 static bool stopping;                      /* an interrupt is unwinding: a resumer that catches it stops too */
 static char root[PATH_MAX];                /* folder that holds neap/init.lua; "" if not found */
@@ -45,9 +47,11 @@ static void stop_here(lua_State *L, lua_Debug *ar)
 {
     (void)ar;
     lua_sethook(L, NULL, 0, 0);
+    if (!requested) return; /* of an interrupt that is over: this coroutine slept then */
     lua_sethook(main_state, NULL, 0, 0); /* a hook must not fire in the message handler */
     stopping = true;
-    luaL_error(L, "interrupted!");
+    lua_pushliteral(L, "interrupted!");
+    lua_error(L);
 }
 
 static void on_interrupt(int sig)
@@ -62,11 +66,13 @@ static void on_interrupt(int sig)
         raise(sig);
     }
     last = now;
+    requested = 1;
     lua_State *co = running;
-    if (co && co != main_state) lua_sethook(co, stop_here, EVERY_EVENT, 1);
-    lua_sethook(main_state, stop_here, EVERY_EVENT, 1);
     neap_ctx *c = core;
     if (c) neap_cancel(c);
+    if (c && *in_neap != main_state) lua_sethook(*in_neap, stop_here, EVERY_EVENT, 1);
+    if (co && co != main_state) lua_sethook(co, stop_here, EVERY_EVENT, 1);
+    lua_sethook(main_state, stop_here, EVERY_EVENT, 1);
     errno = saved;
 }
 
@@ -272,6 +278,7 @@ static int call(lua_State *L, int n_args, int n_results)
     sigaction(SIGINT, &before, NULL);
     running = main_state;
     stopping = false;
+    requested = 0;
     lua_sethook(main_state, NULL, 0, 0);
     if (core) neap_cancel_clear(core);
     lua_remove(L, base);
@@ -360,6 +367,7 @@ static int load_neap(lua_State *L)
     lua_pushvalue(L, 1);
     lua_pushvalue(L, 2);
     lua_call(L, 2, 1);
+    in_neap = neap_lua_running(L);
     core = neap_lua_context(L);
     return 1;
 }
