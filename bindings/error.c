@@ -16,7 +16,7 @@ void nl_where(lua_State *L, nl_state *st, char *buf, size_t n)
 {
     lua_Debug ar;
     buf[0] = 0;
-    for (int level = 0; level < 100 && lua_getstack(L, level, &ar); level++) {
+    for (int level = 0; level < 400 && lua_getstack(L, level, &ar); level++) {
         lua_getinfo(L, "Sl", &ar);
         if (ar.currentline <= 0) continue;
         bool library = of_library(st, ar.source);
