@@ -474,7 +474,7 @@ local function frame_lines(op, ctx)
   else
     ins, n_in = "NULL", "0"
   end
-  lines[#lines + 1] = ("    np_frame frame = { .c = %s, .op = &np_op_%s, .in = %s, .n_in = %s };"):format(ctx, op.name,
+  lines[#lines + 1] = ("    np_frame frame;\n    np_frame_begin(&frame, %s, &np_op_%s, %s, %s);"):format(ctx, op.name,
     ins, n_in)
   for i, a in ipairs(s.attrs) do
     lines[#lines + 1] = ("    frame.attr[%d] = (np_attr){ %s };"):format(i - 1, fill(a.type.set, a.name))

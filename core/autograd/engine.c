@@ -290,39 +290,56 @@ static bool run_node_hooks(np_pass *p, struct neap_node *n, neap_tensor **dx, ne
 
 /* ---- gradient formulas and their frames */
 
-typedef struct np_temp {
-    neap_tensor **v;
-    int *holds;
-    size_t n, cap_v, cap_h;
+typedef struct temp {
+    neap_tensor *t;
+    int holds;               /* uses besides the one that consumes it */
+} temp;
+
+#define FEW_TEMPS 12
+typedef struct np_temp {     /* the temporaries of one formula */
+    temp *v;                 /* few, or a grown array */
+    size_t n, cap;
+    temp few[FEW_TEMPS];
 } np_temp;
+
+static bool room_for_temp(np_back *b)
+{
+    np_temp *f = b->temps;
+    if (f->n < f->cap) return true;
+    size_t cap = f->v == f->few ? 0 : f->cap;
+    temp *v = np_array_grow(b->c, cap ? f->v : NULL, &cap, f->n + 1, sizeof *v);
+    if (!v) return false;
+    if (f->v == f->few) memcpy(v, f->few, sizeof f->few);
+    f->v = v;
+    f->cap = cap;
+    return true;
+}
 
 static bool own_temp(np_back *b, neap_tensor *t)
 {
     np_temp *f = b->temps;
-    neap_tensor **v = np_array_grow(b->c, f->v, &f->cap_v, f->n + 1, sizeof *v);
-    if (v) f->v = v;
-    int *h = v ? np_array_grow(b->c, f->holds, &f->cap_h, f->n + 1, sizeof *h) : NULL;
-    if (!h) {
+    if (!room_for_temp(b)) {
         np_drop(t);
         return false;
     }
-    f->holds = h;
-    f->v[f->n] = t;
-    f->holds[f->n++] = 0;
+    f->v[f->n++] = (temp){t, 0};
     t->temp = true;
     return true;
+}
+
+static void forget_temp(np_temp *f, size_t i)
+{
+    f->v[i].t->temp = false;
+    f->v[i] = f->v[--f->n];
 }
 
 static void consume(np_back *b, neap_tensor *t)
 {
     np_temp *f = b->temps;
     for (size_t i = f->n; i-- > 0;) {
-        if (f->v[i] != t) continue;
-        if (f->holds[i]-- > 0) return;
-        t->temp = false;
-        f->n--;
-        f->v[i] = f->v[f->n];
-        f->holds[i] = f->holds[f->n];
+        if (f->v[i].t != t) continue;
+        if (f->v[i].holds-- > 0) return;
+        forget_temp(f, i);
         np_drop(t);
         return;
     }
@@ -359,8 +376,8 @@ neap_tensor *np_hold(np_back *b, neap_tensor *t)
 {
     np_temp *f = b->temps;
     for (size_t i = f->n; t && t->temp && i-- > 0;) {
-        if (f->v[i] == t) {
-            f->holds[i]++;
+        if (f->v[i].t == t) {
+            f->v[i].holds++;
             break;
         }
     }
@@ -406,11 +423,10 @@ static void free_frame(np_back *b)
 {
     np_temp *f = b->temps;
     for (size_t i = 0; i < f->n; i++) {
-        f->v[i]->temp = false;
-        np_drop(f->v[i]);
+        f->v[i].t->temp = false;
+        np_drop(f->v[i].t);
     }
-    np_array_free(b->c, f->v);
-    np_array_free(b->c, f->holds);
+    if (f->v != f->few) np_array_free(b->c, f->v);
 }
 
 /* What the formula wrote: frame temporaries change hands, borrowed tensors get a reference. */
@@ -422,16 +438,11 @@ static void take_results(np_back *b)
         if (!t) continue;
         bool moved = false;
         for (size_t k = 0; t->temp && k < f->n && !moved; k++) {
-            if (f->v[k] != t) continue;
-            f->n--;
-            f->v[k] = f->v[f->n];
-            f->holds[k] = f->holds[f->n];
+            if (f->v[k].t != t) continue;
+            forget_temp(f, k);
             moved = true;
         }
-        if (moved)
-            t->temp = false;
-        else
-            t->refs++;
+        if (!moved) t->refs++;
     }
 }
 
@@ -439,7 +450,8 @@ static bool run_formula(np_pass *p, struct neap_node *n, neap_tensor **g, neap_t
 {
     neap_ctx *c = p->c;
     const np_op *impl = n->op->base ? n->op->base : n->op;
-    np_temp temps = {0};
+    np_temp temps;
+    temps.v = temps.few, temps.n = 0, temps.cap = FEW_TEMPS;
     np_back b = {.c = c, .node = n, .dx = dx, .need = need, .n_in = n->n_in, .attr = n->attr, .rng = n->rng,
                  .create_graph = p->facts.create_graph, .temps = &temps};
     const char *outer = c->op_name;

@@ -13,30 +13,55 @@ struct np_autograd *np_ag(neap_tensor *t)
 
 static size_t align8(size_t n) { return (n + 7) & ~(size_t)7; }
 
+/* int64s behind a node: shapes of results (and of a list op's inputs), lists of attributes. */
+static size_t count_dims(const np_frame *f, const np_op_facts *facts, int n_in, int n_out)
+{
+    size_t dims = 0;
+    for (int j = 0; j < n_out; j++) dims += f->meta[j].ndim;
+    for (uint32_t m = facts->lists; m; m &= m - 1) dims += (size_t)f->attr[__builtin_ctz(m)].n;
+    for (int i = 0; facts->schema.list && i < n_in; i++) dims += f->in[i]->ndim;
+    return dims;
+}
+
+static int64_t *put_shape(np_node_meta *m, neap_dtype t, int ndim, int device, const int64_t *shape, int64_t *list)
+{
+    *m = (np_node_meta){(uint8_t)t, (uint8_t)ndim, (uint8_t)device, list};
+    for (int d = 0; d < ndim; d++) *list++ = shape[d];
+    return list;
+}
+
+/* Copies what a record needs of the call into the node's block. */
+static void describe(struct neap_node *n, const np_frame *f, const np_op_facts *facts, int64_t *list)
+{
+    n->op = f->op;
+    n->rng = f->rng;
+    for (int j = 0; j < n->n_out; j++)
+        list = put_shape(&n->meta[j], (neap_dtype)f->meta[j].dtype, f->meta[j].ndim, f->dev->index, f->meta[j].shape, list);
+    for (int i = 0; n->in_meta && i < n->n_in; i++) {
+        const neap_tensor *t = f->in[i];
+        list = put_shape(&n->in_meta[i], (neap_dtype)t->dtype, t->ndim, t->st->dev->index, t->shape, list);
+    }
+    for (int k = 0; k < facts->schema.n_attrs; k++) n->attr[k] = f->attr[k];
+    if (facts->gen_attr >= 0) n->attr[facts->gen_attr].gen = NULL; /* the range is what a record needs */
+    for (uint32_t m = facts->lists; m; m &= m - 1) {
+        np_attr *a = &n->attr[__builtin_ctz(m)];
+        for (int d = 0; d < a->n; d++) list[d] = a->v[d];
+        a->v = list;
+        list += a->n;
+    }
+}
+
 /* Everything a node needs in one block: edges, slots, result metas with their shapes, attributes with their lists. */
 struct neap_node *np_node_new(neap_ctx *c, int n_in, int n_out, int n_slots, const np_frame *f)
 {
-    int n_attr = 0;
-    size_t dims = 0;
-    bool list_op = false;
-    if (f) {
-        const np_op_facts *facts = np_facts(c, f->op);
-        if (!facts) return NULL;
-        n_attr = facts->schema.n_attrs;
-        for (int k = 0; k < facts->schema.n_args; k++) {
-            np_arg_type t = facts->schema.arg[k].type;
-            if (t == NP_ARG_DIMS || t == NP_ARG_SHAPE) dims += (size_t)f->attr[facts->schema.arg[k].slot].n;
-        }
-        for (int j = 0; j < n_out; j++) dims += f->meta[j].ndim;
-        list_op = facts->schema.list;
-        for (int i = 0; list_op && i < n_in; i++) dims += f->in[i]->ndim;
-    } else {
-        dims = (size_t)n_out * NEAP_MAX_DIMS;
-    }
+    const np_op_facts *facts = f ? np_facts(c, f->op) : NULL;
+    if (f && !facts) return NULL;
+    bool list_op = facts && facts->schema.list;
+    size_t dims = f ? count_dims(f, facts, n_in, n_out) : (size_t)n_out * NEAP_MAX_DIMS;
     size_t head = align8(sizeof(struct neap_node)), edges = sizeof(np_edge) * (size_t)n_in,
            slots = sizeof(np_slot) * (size_t)n_slots,
            metas = sizeof(np_node_meta) * (size_t)(n_out + (list_op ? n_in : 0)),
-           attrs = sizeof(np_attr) * (size_t)n_attr;
+           attrs = facts ? sizeof(np_attr) * (size_t)facts->schema.n_attrs : 0;
     size_t size = head + edges + slots + metas + attrs + sizeof(int64_t) * dims;
     struct neap_node *n = np_obj_new(c, size);
     if (!n) return NULL;
@@ -50,32 +75,10 @@ struct neap_node *np_node_new(neap_ctx *c, int n_in, int n_out, int n_slots, con
     n->attr = (np_attr *)p, p += attrs;
     int64_t *list = (int64_t *)p;
     c->n_nodes++;
-    if (!f) {
+    if (f) {
+        describe(n, f, facts, list);
+    } else {
         for (int j = 0; j < n_out; j++) n->meta[j].shape = list + j * NEAP_MAX_DIMS;
-        return n;
-    }
-    n->op = f->op;
-    n->rng = f->rng;
-    for (int j = 0; j < n_out; j++) {
-        n->meta[j] = (np_node_meta){f->meta[j].dtype, f->meta[j].ndim, (uint8_t)f->dev->index, list};
-        for (int d = 0; d < f->meta[j].ndim; d++) *list++ = f->meta[j].shape[d];
-    }
-    for (int i = 0; list_op && i < n_in; i++) {
-        const neap_tensor *t = f->in[i];
-        n->in_meta[i] = (np_node_meta){t->dtype, t->ndim, (uint8_t)t->st->dev->index, list};
-        for (int d = 0; d < t->ndim; d++) *list++ = t->shape[d];
-    }
-    const np_schema *s = &np_facts(c, f->op)->schema;
-    for (int k = 0; k < s->n_args; k++) {
-        const np_arg *a = &s->arg[k];
-        if (a->type <= NP_ARG_LIST) continue;
-        n->attr[a->slot] = f->attr[a->slot];
-        if (a->type == NP_ARG_GEN) n->attr[a->slot].gen = NULL; /* the range is what a record needs */
-        if (a->type != NP_ARG_DIMS && a->type != NP_ARG_SHAPE) continue;
-        int count = f->attr[a->slot].n;
-        for (int d = 0; d < count; d++) list[d] = f->attr[a->slot].v[d];
-        n->attr[a->slot].v = list;
-        list += count;
     }
     return n;
 }

@@ -163,7 +163,9 @@ neap_tensor *np_slot_unpack(neap_ctx *c, np_slot *s, struct neap_node *owner)
     case NP_SLOT_REGION: return with_identity(c, s, owner, s->pair->unpack(c, s));
     default:
         return np_fail(c, NEAP_E_FREED,
-                       "a saved value was already released by a backward; pass {retain_graph = true} to the first one");
+                       "a saved value was already released by a backward: it ran twice over this graph, a state was "
+                       "carried over without detach(), or two losses share a part; pass {retain_graph = true} to the "
+                       "first one, or detach");
     }
 }
 

@@ -4,6 +4,7 @@
 #define NP_CTX_H
 
 #include <stdatomic.h>
+#include <string.h>
 
 #include "ambient.h"
 #include "cpu.h"
@@ -69,6 +70,39 @@ struct neap_ctx {
     int region_depth, region_depth_limit;
     struct np_at_close *at_close;    /* what higher layers opened lazily: np_ctx_at_close */
 };
+
+/* The common case of mem.h's small objects in line: an idle one of the class, no failure injected. */
+static inline void *np_obj_new(neap_ctx *c, size_t size)
+{
+    size_t k = size ? (size - 1) / NP_OBJ_STEP : 0;
+    void *p = k < NP_OBJ_CLASSES ? c->obj_free[k] : NULL;
+    if (!p || c->alloc_fail_at) return np_obj_new_slow(c, size);
+    memcpy(&c->obj_free[k], p, sizeof(void *));
+    c->alloc_count++;
+    c->obj_live++;
+    return memset(p, 0, size);
+}
+#if defined(__SANITIZE_ADDRESS__)
+#define NP_OBJ_CACHE 0 /* a freed object is really freed, so that a late use is seen */
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define NP_OBJ_CACHE 0
+#endif
+#endif
+#ifndef NP_OBJ_CACHE
+#define NP_OBJ_CACHE 1
+#endif
+static inline void np_obj_free(neap_ctx *c, void *p, size_t size)
+{
+    size_t k = size ? (size - 1) / NP_OBJ_STEP : 0;
+    if (!NP_OBJ_CACHE || !p || k >= NP_OBJ_CLASSES) {
+        np_obj_free_slow(c, p, size);
+        return;
+    }
+    memcpy(p, &c->obj_free[k], sizeof(void *));
+    c->obj_free[k] = p;
+    c->obj_live--;
+}
 
 static inline bool np_pending(const neap_ctx *c) { return c->err.code != NEAP_OK; }
 static inline bool np_cancelled(neap_ctx *c) { return atomic_load_explicit(&c->cancel, memory_order_relaxed); }

@@ -31,25 +31,17 @@ typedef struct boolean {
     uint8_t byte;
 } boolean;
 
-static const struct {
-    const char *name;
-    size_t size;
-} types[] = {
-#define TYPE_ROW(suffix, ctype, class, name) {name, sizeof(ctype)},
-    EACH_TYPE(TYPE_ROW)
-#undef TYPE_ROW
+static const char *const names[] = {
+#define TYPE_NAME(suffix, ctype, class, name) name,
+    EACH_TYPE(TYPE_NAME)
+#undef TYPE_NAME
 };
 
-static_assert(sizeof types / sizeof types[0] == NEAP_N_DTYPES, "SAME-ORDER dtype");
-
-size_t np_dtype_size(neap_dtype t)
-{
-    return (unsigned)t < NEAP_N_DTYPES ? types[t].size : 0;
-}
+static_assert(sizeof names / sizeof names[0] == NEAP_N_DTYPES, "SAME-ORDER dtype");
 
 const char *np_dtype_name(neap_dtype t)
 {
-    return (unsigned)t < NEAP_N_DTYPES ? types[t].name : "unknown";
+    return (unsigned)t < NEAP_N_DTYPES ? names[t] : "unknown";
 }
 
 size_t neap_dtype_size(neap_dtype t)
@@ -65,7 +57,7 @@ const char *neap_dtype_name(neap_dtype t)
 bool np_dtype_parse(const char *name, neap_dtype *out)
 {
     for (int i = 0; name && i < NEAP_N_DTYPES; i++)
-        if (strcmp(name, types[i].name) == 0) {
+        if (strcmp(name, names[i]) == 0) {
             *out = (neap_dtype)i;
             return true;
         }

@@ -14,7 +14,8 @@
 typedef uint16_t np_half;  /* IEEE binary16 bits */
 typedef uint16_t np_bf16;  /* bfloat16 bits */
 
-size_t np_dtype_size(neap_dtype t);       /* bytes per element */
+static const uint8_t np_sizes[NEAP_N_DTYPES] = {4, 8, 2, 2, 8, 4, 1, 1, 1}; /* bytes. SAME-ORDER dtype */
+static inline size_t np_dtype_size(neap_dtype t) { return (unsigned)t < NEAP_N_DTYPES ? np_sizes[t] : 0; }
 const char *np_dtype_name(neap_dtype t);  /* "float32" */
 bool np_dtype_parse(const char *name, neap_dtype *out);
 static inline bool np_is_float(neap_dtype t) { return t <= NEAP_BFLOAT16; }

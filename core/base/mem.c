@@ -14,19 +14,6 @@
 #define HUGE      ((size_t)2 << 20)
 #define BIG       ((size_t)64 << 20) /* above: multiples of HUGE, searched */
 #define MAX_BYTES ((size_t)1 << 60)
-#define OBJ_STEP  ((size_t)32)
-
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define NO_OBJ_CACHE 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-#define NO_OBJ_CACHE 1
-#endif
-#ifndef NO_OBJ_CACHE
-#define NO_OBJ_CACHE 0 /* under ASan a freed object is really freed, so that a late use is seen */
-#endif
 
 bool np_alloc_should_fail(neap_ctx *c)
 {
@@ -292,30 +279,30 @@ void np_mem_close(np_mem *m)
 
 static size_t obj_class(size_t size)
 {
-    return size ? (size - 1) / OBJ_STEP : 0;
+    return size ? (size - 1) / NP_OBJ_STEP : 0;
 }
 
-void *np_obj_new(neap_ctx *c, size_t size)
+void *np_obj_new_slow(neap_ctx *c, size_t size)
 {
-    size_t k = obj_class(size), room = k < NP_OBJ_CLASSES ? (k + 1) * OBJ_STEP : size;
+    size_t k = obj_class(size), room = k < NP_OBJ_CLASSES ? (k + 1) * NP_OBJ_STEP : size;
     if (np_alloc_should_fail(c)) return np_fail_nomem(c, size);
     void *p;
     if (k < NP_OBJ_CLASSES && (p = c->obj_free[k])) {
         memcpy(&c->obj_free[k], p, sizeof(void *));
         memset(p, 0, size);
-    } else if (!(p = calloc(1, NO_OBJ_CACHE && size ? size : room))) {
+    } else if (!(p = calloc(1, NP_OBJ_CACHE || !size ? room : size))) {
         return np_fail_nomem(c, size);
     }
     c->obj_live++;
     return p;
 }
 
-void np_obj_free(neap_ctx *c, void *p, size_t size)
+void np_obj_free_slow(neap_ctx *c, void *p, size_t size)
 {
     if (!p) return;
     size_t k = obj_class(size);
     c->obj_live--;
-    if (NO_OBJ_CACHE || k >= NP_OBJ_CLASSES) {
+    if (!NP_OBJ_CACHE || k >= NP_OBJ_CLASSES) {
         free(p);
         return;
     }

@@ -69,8 +69,9 @@ void np_mem_reset_peak(np_mem *m); /* peak := live, peak_by := by */
 
 /* Small core objects (tensors, storages, nodes, hooks ...): size classes of 32 bytes up to 2048, larger
  * go to malloc. Never counted as tensor bytes. Zeroed. NULL with NEAP_E_NOMEM recorded on failure. */
-void *np_obj_new(neap_ctx *c, size_t size);
-void np_obj_free(neap_ctx *c, void *p, size_t size);
+#define NP_OBJ_STEP ((size_t)32)
+void *np_obj_new_slow(neap_ctx *c, size_t size);
+void np_obj_free_slow(neap_ctx *c, void *p, size_t size);
 /* Growing arrays: like realloc, with the same failure injection: room for at least `need` elements of `each`
  * bytes, *cap updated. NULL with E-NOMEM: p and *cap are as before. New room is not zeroed. */
 void *np_array_grow(neap_ctx *c, void *p, size_t *cap, size_t need, size_t each);

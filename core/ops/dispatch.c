@@ -192,32 +192,40 @@ static bool run(np_frame *f, const np_op *impl)
     return ok;
 }
 
-static bool required_present(np_frame *f, const np_op *impl)
+/* Names the argument that is not there. */
+static bool fail_missing(np_frame *f, const np_op_facts *facts)
 {
-    const np_op_facts *facts = np_facts(f->c, f->op);
-    if (!facts) return false;
     const np_schema *s = &facts->schema;
     for (int k = 0; k < s->n_args; k++) {
         const np_arg *a = &s->arg[k];
-        if ((a->type == NP_ARG_TENSOR || a->type == NP_ARG_NUMBER) && (a->slot >= f->n_in || !f->in[a->slot]))
+        if (a->type <= NP_ARG_NUMBER && (facts->required >> a->slot & 1) && (a->slot >= f->n_in || !f->in[a->slot]))
             return np_fail(f->c, NEAP_E_ARG, "argument '%s' is missing", a->name);
-        if (a->type == NP_ARG_LIST) {
-            if (f->n_in == 0) return np_fail(f->c, NEAP_E_ARG, "the list '%s' is empty", a->name);
-            for (int i = 0; i < f->n_in; i++)
-                if (!f->in[i]) return np_fail(f->c, NEAP_E_ARG, "entry %d of '%s' is missing", i + 1, a->name);
-        }
     }
-    (void)impl;
+    return np_fail(f->c, NEAP_E_INTERNAL, "a required argument is missing");
+}
+
+static bool required_present(np_frame *f)
+{
+    const np_op_facts *facts = np_facts(f->c, f->op);
+    if (!facts) return false;
+    if (facts->schema.list) {
+        if (f->n_in == 0) return np_fail(f->c, NEAP_E_ARG, "the list of tensors is empty");
+        for (int i = 0; i < f->n_in; i++)
+            if (!f->in[i]) return np_fail(f->c, NEAP_E_ARG, "tensor %d of the list is missing", i + 1);
+        return true;
+    }
+    if (f->n_in < 32 && facts->required >> f->n_in) return fail_missing(f, facts);
+    for (int i = 0; i < f->n_in; i++)
+        if (!f->in[i] && (facts->required >> i & 1)) return fail_missing(f, facts);
     return true;
 }
 
-bool np_dispatch_below(np_frame *f, uint64_t id)
+static bool below(np_frame *f, uint64_t id)
 {
     neap_ctx *c = f->c;
-    if (np_pending(c)) return false;
-    const char *outer = c->op_name;
-    c->op_name = f->op->name;
-    np_ambient_entry *mode = c->ambient.n ? np_ambient_below(c, NP_AMB_MODE, id) : NULL;
+    np_ambient_entry *mode = !c->ambient.n       ? NULL
+                             : id == UINT64_MAX ? np_ambient_get(c, NP_AMB_MODE)
+                                                : np_ambient_below(c, NP_AMB_MODE, id);
     bool ok;
     if (mode && mode->payload) {
         np_mode *m = mode->payload;
@@ -226,6 +234,16 @@ bool np_dispatch_below(np_frame *f, uint64_t id)
         ok = run(f, impl_of(f->op));
     }
     if (!ok) np_frame_drop(f);
+    return ok;
+}
+
+bool np_dispatch_below(np_frame *f, uint64_t id)
+{
+    neap_ctx *c = f->c;
+    if (np_pending(c)) return false;
+    const char *outer = c->op_name;
+    c->op_name = f->op->name;
+    bool ok = below(f, id);
     c->op_name = outer;
     return ok;
 }
@@ -237,7 +255,7 @@ bool np_dispatch(np_frame *f)
     const char *outer = c->op_name;
     c->op_name = f->op->name;
     c->counts[f->op->index].calls++;
-    bool ok = required_present(f, f->op) && np_dispatch_below(f, UINT64_MAX);
+    bool ok = required_present(f) && below(f, UINT64_MAX);
     c->op_name = outer;
     return ok;
 }

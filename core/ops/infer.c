@@ -68,24 +68,38 @@ bool np_infer_float(np_frame *f)
     return true;
 }
 
-/* The common case first: two tensors of one dtype and shape on one device. */
+static bool same_shape(const neap_tensor *a, const neap_tensor *b)
+{
+    if (a->ndim != b->ndim) return false;
+    for (int d = 0; d < a->ndim; d++)
+        if (a->shape[d] != b->shape[d]) return false;
+    return true;
+}
+
+static bool fail_broadcast(np_frame *f)
+{
+    char ta[128], tb[128];
+    neap_tensor *a = f->in[0], *b = f->in[1];
+    return np_fail(f->c, NEAP_E_SHAPE,
+                   "shapes do not broadcast: %s and %s; sizes must be equal or 1, counted from the last dimension",
+                   np_shape_text(ta, sizeof ta, a->ndim, a->shape), np_shape_text(tb, sizeof tb, b->ndim, b->shape));
+}
+
 static bool binary_shape(np_frame *f)
 {
     neap_tensor *a = f->in[0], *b = f->in[1];
-    f->compute = a->dtype == b->dtype && !a->number && !b->number && (a->ndim > 0) == (b->ndim > 0)
-                     ? (neap_dtype)a->dtype
-                     : np_promote_operands(f->in, 2);
+    if (a->dtype == b->dtype && a->st->dev == b->st->dev && !a->number && !b->number && same_shape(a, b)) {
+        f->dev = a->st->dev; /* the common case */
+        f->compute = (neap_dtype)a->dtype;
+        np_meta_set(f, 0, f->compute, a->ndim, a->shape);
+        return true;
+    }
+    f->compute = np_promote_operands(f->in, 2);
     if (!np_same_device(f)) return false;
     int ndim = a->ndim;
     int64_t shape[NEAP_MAX_DIMS];
     memcpy(shape, a->shape, sizeof(int64_t) * (size_t)ndim);
-    if (!np_broadcast_shape(&ndim, shape, b->ndim, b->shape)) {
-        char ta[128], tb[128];
-        np_fail(f->c, NEAP_E_SHAPE,
-                "shapes do not broadcast: %s and %s; sizes must be equal or 1, counted from the last dimension",
-                np_shape_text(ta, sizeof ta, a->ndim, a->shape), np_shape_text(tb, sizeof tb, b->ndim, b->shape));
-        return false;
-    }
+    if (!np_broadcast_shape(&ndim, shape, b->ndim, b->shape)) return fail_broadcast(f);
     np_meta_set(f, 0, f->compute, ndim, shape);
     return true;
 }

@@ -19,6 +19,8 @@
 #ifndef NP_OPS_OP_H
 #define NP_OPS_OP_H
 
+#include <stddef.h>
+
 #include "np_opx.h" /* generated: enum { NP_OPX_add, ... NP_N_OPS } */
 #include "tensor/tensor.h"
 
@@ -54,17 +56,25 @@ typedef struct np_frame {
     const np_op *op;
     neap_tensor *const *in;      /* borrowed; NULL: absent optional */
     int n_in;
-    np_attr attr[NP_MAX_ATTR];
-    /* filled by infer */
-    np_out_meta meta[NP_MAX_OUT];
     int n_out;                   /* set by dispatch from the schema; infer may lower it (max without dim) */
     np_device *dev;              /* of the first real tensor; infer may set it (factories) */
     neap_dtype compute;          /* promoted dtype for kernels, set by the infer helpers */
-    /* filled by dispatch */
-    neap_tensor *out[NP_MAX_OUT];/* new references; for in-place ops out[0] is in[0] retained */
     uint64_t rng_n;              /* NP_RANDOM ops: infer says how many elements to reserve for */
     np_rng_range rng;            /* the reserved range */
+    neap_tensor *out[NP_MAX_OUT];/* new references; for in-place ops out[0] is in[0] retained */
+    np_attr attr[NP_MAX_ATTR];   /* those of the schema are set by the caller */
+    np_out_meta meta[NP_MAX_OUT];/* filled by infer, n_out of them */
 } np_frame;
+
+/* Starts a call: everything but the attributes and what infer fills. (The rest of a frame is large.) */
+static inline void np_frame_begin(np_frame *f, neap_ctx *c, const np_op *op, neap_tensor *const *in, int n_in)
+{
+    memset(f, 0, offsetof(np_frame, attr));
+    f->c = c;
+    f->op = op;
+    f->in = in;
+    f->n_in = n_in;
+}
 
 /* A gradient formula's view of its node. Formulas call np_<op>(b, ...); results of those calls belong to
  * the frame: the first op that takes one consumes it (it is freed after that op), np_hold(b, t) keeps it for
@@ -180,9 +190,15 @@ bool np_schema_parse(const char *args, np_schema *s); /* false: malformed (a tes
 /* Parsed once per context. */
 typedef struct np_op_facts {
     int8_t n_results, n_aux, gen_attr; /* gen_attr: the generator's attribute, -1 none */
+    uint32_t required;                 /* bit i: tensor input i must be there */
+    uint32_t lists;                    /* bit i: attribute i has a list of numbers */
     np_schema schema;
 } np_op_facts;
-const np_op_facts *np_facts(neap_ctx *c, const np_op *op); /* NULL: no memory */
+const np_op_facts *np_facts_load(neap_ctx *c, const np_op *op);
+static inline const np_op_facts *np_facts(neap_ctx *c, const np_op *op) /* NULL: no memory */
+{
+    return c->facts ? &c->facts[op->index] : np_facts_load(c, op);
+}
 
 /* An op mode: sees a call before (NP_AMB_MODE) or below (NP_AMB_INNER) recording. It fills f->out, by calling
  * np_dispatch_below(f, id) or in its own way. */

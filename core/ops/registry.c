@@ -119,7 +119,15 @@ bool np_schema_parse(const char *args, np_schema *s)
     return s->n_results > 0;
 }
 
-const np_op_facts *np_facts(neap_ctx *c, const np_op *op)
+static void fact_of(np_op_facts *x, const np_arg *a)
+{
+    bool needed = (a->type == NP_ARG_TENSOR || a->type == NP_ARG_NUMBER) && !a->optional;
+    if (needed) x->required |= 1u << a->slot;
+    if (a->type == NP_ARG_DIMS || a->type == NP_ARG_SHAPE) x->lists |= 1u << a->slot;
+    if (a->type == NP_ARG_GEN) x->gen_attr = (int8_t)a->slot;
+}
+
+const np_op_facts *np_facts_load(neap_ctx *c, const np_op *op)
 {
     if (!c->facts) {
         size_t cap = 0;
@@ -135,8 +143,9 @@ const np_op_facts *np_facts(neap_ctx *c, const np_op *op)
             x->n_results = (int8_t)x->schema.n_results;
             x->n_aux = (int8_t)x->schema.n_aux;
             x->gen_attr = -1;
-            for (int k = 0; k < x->schema.n_args; k++)
-                if (x->schema.arg[k].type == NP_ARG_GEN) x->gen_attr = (int8_t)x->schema.arg[k].slot;
+            x->required = x->lists = 0;
+            x->required = x->lists = 0;
+            for (int k = 0; k < x->schema.n_args; k++) fact_of(x, &x->schema.arg[k]);
         }
         c->facts = facts;
     }

@@ -41,7 +41,7 @@ void neap_scope_end(neap_ctx *c)
     np_obj_free(c, s, sizeof *s);
 }
 
-neap_tensor *np_scope_adopt(neap_ctx *c, neap_tensor *t)
+neap_tensor *np_scope_adopt_slow(neap_ctx *c, neap_tensor *t)
 {
     if (!t) return NULL;
     scope *s = scope_of_entry(np_ambient_get(c, NP_AMB_SCOPE), c->ambient.running);

@@ -3,7 +3,8 @@
  * A storage counts its requested bytes in its device's accounting for as long as it lives, under one category
  * that may change. Up to 16 bytes lie inside the storage itself (host devices), wrapped host memory lies
  * elsewhere; both are counted alike. Plain numbers used as operands are the one uncounted kind. The version
- * cell outlives the storage while someone watches it, so that watching keeps no data alive.
+ * cell lies in the storage's own object, which outlives the bytes while someone watches the cell: watching keeps
+ * no data alive.
  * Knows nothing of shapes or dtypes. */
 #include "tensor/tensor.h"
 #include "tensor/storage.h"
@@ -21,23 +22,13 @@ static np_storage *storage_shell(neap_ctx *c, np_device *d, size_t bytes, neap_c
 {
     np_storage *s = np_obj_new(c, sizeof *s);
     if (!s) return NULL;
-    s->version = np_obj_new(c, sizeof *s->version);
-    if (!s->version) {
-        np_obj_free(c, s, sizeof *s);
-        return NULL;
-    }
-    s->version->refs = 1;
+    s->version = &s->cell;
+    s->cell.refs = 1;
     s->refs = 1;
     s->dev = d;
     s->bytes = bytes;
     s->category = (uint8_t)cat;
     return s;
-}
-
-static void drop_shell(neap_ctx *c, np_storage *s)
-{
-    np_version_free(c, s->version);
-    np_obj_free(c, s, sizeof *s);
 }
 
 np_storage *np_storage_new(neap_ctx *c, np_device *d, size_t bytes)
@@ -49,7 +40,7 @@ np_storage *np_storage_new(neap_ctx *c, np_device *d, size_t bytes)
         s->data = np_mem_count(&d->mem, bytes, cat) ? s->inline_data : NULL;
     else s->data = np_mem_take(&d->mem, bytes, cat);
     if (!s->data) {
-        drop_shell(c, s);
+        np_version_free(c, s->version);
         return NULL;
     }
     s->counted = true;
@@ -68,7 +59,7 @@ np_storage *np_storage_wrap(neap_ctx *c, void *data, size_t bytes, void (*releas
     np_storage *s = storage_shell(c, c->devices[0], bytes, NEAP_USER);
     if (!s) return NULL;
     if (!np_mem_count(&s->dev->mem, bytes, NEAP_USER)) {
-        drop_shell(c, s);
+        np_version_free(c, s->version);
         return NULL;
     }
     s->counted = true;
@@ -90,7 +81,7 @@ void np_storage_free(neap_ctx *c, np_storage *s)
     }
     void (*release)(void *) = s->release;
     void *user = s->user;
-    drop_shell(c, s);
+    np_version_free(c, s->version);
     if (release) release(user);
 }
 
@@ -102,5 +93,5 @@ void np_storage_set_category(np_storage *s, neap_category cat)
 
 void np_version_free(neap_ctx *c, np_version *v)
 {
-    if (v && --v->refs == 0) np_obj_free(c, v, sizeof *v);
+    if (v && --v->refs == 0) np_obj_free(c, (char *)v - offsetof(np_storage, cell), sizeof(np_storage));
 }

@@ -64,16 +64,39 @@ static bool shape_bytes(neap_ctx *c, int ndim, const int64_t *shape, neap_dtype 
     return true;
 }
 
+/* The row-major strides of a shape and its number of elements; false if anything is unusual. */
+static inline bool dense(int ndim, const int64_t *shape, int64_t *stride, int64_t *numel)
+{
+    int64_t n = 1;
+    for (int d = ndim; d-- > 0;) {
+        stride[d] = n;
+        if (shape[d] <= 0 || __builtin_mul_overflow(n, shape[d], &n)) return false;
+    }
+    *numel = n;
+    return n < PTRDIFF_MAX / 8;
+}
+
 neap_tensor *np_tensor_new(neap_ctx *c, np_device *d, neap_dtype dtype, int ndim, const int64_t *shape)
 {
     size_t bytes;
-    int64_t stride[NEAP_MAX_DIMS];
-    if (!shape_bytes(c, ndim, shape, dtype, &bytes)) return NULL;
+    int64_t stride[NEAP_MAX_DIMS], numel = 0;
+    bool plain = (unsigned)ndim <= NEAP_MAX_DIMS && (unsigned)dtype < NEAP_N_DTYPES && dense(ndim, shape, stride, &numel);
+    if (plain)
+        bytes = (size_t)numel * np_dtype_size(dtype);
+    else if (!shape_bytes(c, ndim, shape, dtype, &bytes))
+        return NULL;
     np_storage *st = np_storage_new(c, d, bytes);
     neap_tensor *t = st ? tensor_over_take(c, st, dtype) : NULL;
     if (!t) return NULL;
-    np_contiguous_strides(ndim, shape, stride);
-    np_tensor_geometry(t, ndim, shape, stride, 0);
+    if (plain) {
+        for (int i = 0; i < ndim; i++) t->shape[i] = shape[i], t->stride[i] = stride[i];
+        t->ndim = (uint8_t)ndim;
+        t->numel = numel;
+        t->contiguous = true;
+    } else {
+        np_contiguous_strides(ndim, shape, stride);
+        np_tensor_geometry(t, ndim, shape, stride, 0);
+    }
     return t;
 }
 

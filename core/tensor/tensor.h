@@ -11,8 +11,8 @@
 #include "device.h"
 
 typedef struct np_version {
-    int32_t refs;
-    uint64_t n; /* writes so far */
+    int32_t refs; /* the storage's own, and everyone who watches */
+    uint64_t n;   /* writes so far */
 } np_version;
 
 typedef struct np_storage {
@@ -22,7 +22,8 @@ typedef struct np_storage {
     bool foreign;     /* release() owns the bytes */
     int32_t saved;    /* slots that hold it: category SAVED while > 0, if it was TEMP */
     np_device *dev;
-    np_version *version;
+    np_version *version;        /* = &cell, which outlives the bytes while someone watches */
+    np_version cell;
     void *data;
     size_t bytes; /* requested */
     void (*release)(void *user);
@@ -72,7 +73,11 @@ neap_tensor *np_to_host(neap_ctx *c, neap_tensor *t);
 /* Inside neap_scope_begin/end of the running owner the scope takes the reference over and the caller's
  * pointer is borrowed; elsewhere nothing happens. Returns t, or NULL (t dropped) with NEAP_E_NOMEM. NULL
  * gives NULL. */
-neap_tensor *np_scope_adopt(neap_ctx *c, neap_tensor *t);
+neap_tensor *np_scope_adopt_slow(neap_ctx *c, neap_tensor *t);
+static inline neap_tensor *np_scope_adopt(neap_ctx *c, neap_tensor *t)
+{
+    return c->ambient.n ? np_scope_adopt_slow(c, t) : t;
+}
 /* neap_number and neap_integer without the C scope: for slots and gradient frames. */
 neap_tensor *np_number_new(neap_ctx *c, double v);
 neap_tensor *np_integer_new(neap_ctx *c, int64_t v);

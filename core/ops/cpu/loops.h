@@ -134,9 +134,6 @@ static inline neap_dtype np_run_type(neap_dtype t)
     return t == NEAP_FLOAT16 || t == NEAP_BFLOAT16 ? NEAP_FLOAT32 : t;
 }
 
-/* np_dtype_size without a call. SAME-ORDER dtype */
-static const uint8_t np_sizes[NEAP_N_DTYPES] = { 4, 8, 2, 2, 8, 4, 1, 1, 1 };
-
 #define NP_COPY_STRIDED(T, d, ds, s, ss, n) \
     for (int64_t i = 0; i < (n); i++) *(T *)((d) + i * (ds)) = *(const T *)((s) + i * (ss))
 
