@@ -27,35 +27,37 @@ local function not_built(who, what)
     .. "use {use_reentrant = false} with preserve_rng_state, determinism_check, early_stop, enabled", who, what)
 end
 
-local function boolean(who, options, name)
-  local v = options[name]
-  if v ~= nil and type(v) ~= "boolean" then
-    util.fail("E-ARG", "%s: %s must be true or false, got %s", who, name, util.kind(v))
-  end
+-- Options that may only be true or false, and those of which this build knows no value but nil.
+local booleans = { use_reentrant = true, preserve_rng_state = true, early_stop = true, enabled = true, debug = true }
+local reserved = { context_fn = true, policy = true, respect_saved_tensors_hooks = true }
+
+local function check_determinism(who, check)
+  if checks[check] then return end
+  if later_checks[check] then not_built(who, ('determinism_check = "%s"'):format(check)) end
+  local near = type(check) == "string" and util.nearest(check, { "default", "none", "ops", "values" })
+  util.fail("E-BADCHECK", '%s: determinism_check must be "default", "none", "ops" or "values", got %s%s', who,
+    util.kind(check), near and ("; did you mean %q?"):format(near) or "")
 end
 
--- Options once checked are remembered: a table is an option table for good ("never changed").
 local function check_options(who, options)
-  util.options(who, options, known)
+  for name, value in next, options do
+    if booleans[name] then
+      if type(value) ~= "boolean" then
+        util.fail("E-ARG", "%s: %s must be true or false, got %s", who, name, util.kind(value))
+      end
+    elseif name == "determinism_check" then
+      check_determinism(who, value)
+    elseif reserved[name] then
+      not_built(who, "option " .. name)
+    else
+      util.options(who, options, known) -- raises
+    end
+  end
   if options.use_reentrant == nil then
     util.fail("E-USE-REENTRANT", "%s: use_reentrant is not given; pass it: {use_reentrant = false} (recommended) or "
       .. "{use_reentrant = true}", who)
   end
-  for _, name in ipairs({ "use_reentrant", "preserve_rng_state", "early_stop", "enabled", "debug" }) do
-    boolean(who, options, name)
-  end
-  local check = options.determinism_check
-  if check ~= nil and not checks[check] then
-    if later_checks[check] then not_built(who, ('determinism_check = "%s"'):format(check)) end
-    local near = type(check) == "string" and util.nearest(check, { "default", "none", "ops", "values" })
-    util.fail("E-BADCHECK", '%s: determinism_check must be "default", "none", "ops" or "values", got %s%s', who,
-      util.kind(check),
-      near and ("; did you mean %q?"):format(near) or "")
-  end
   if options.use_reentrant then not_built(who, "use_reentrant = true") end
-  for _, name in ipairs({ "context_fn", "policy", "respect_saved_tensors_hooks" }) do
-    if options[name] ~= nil then not_built(who, "option " .. name) end
-  end
   if options.debug then not_built(who, "debug = true") end
   return options
 end
