@@ -1,0 +1,87 @@
+--- Saved runs: what goes in comes out, resumed training is uninterrupted training, and what is refused.
+local neap = require "neap"
+local nn, optim, data = neap.nn, neap.optim, neap.data
+
+local folder
+
+local function refused(code, ...)
+  local ok, err = pcall(...)
+  assert.is_false(ok)
+  assert.equal(code, neap.error_code(err), err)
+  return err
+end
+
+describe("save_state", function()
+  before_each(function()
+    folder = os.tmpname()
+    os.remove(folder)
+  end)
+  after_each(function() os.execute("rm -rf '" .. folder .. "'") end)
+
+  it("gives plain values back with their types", function()
+    local values = {
+      step = 120, lr = 0.1, whole = 3.0, big = 2 ^ 60 // 1 | 0, name = 'a "quoted"\n\1 text', on = true, off = false,
+      list = { 1, 2.5, "x", { deep = {} } }, inf = math.huge,
+    }
+    neap.save_state(folder, values)
+    local back = neap.load_state(folder)
+    assert.same(values, back)
+    assert.equal("integer", math.type(back.step))
+    assert.equal("float", math.type(back.whole))
+  end)
+
+  it("gives tensors and tables of tensors back", function()
+    local w = neap.randn(3, 2)
+    neap.save_state(folder, { w = w, nested = { a = { neap.tensor { 1, 2 }, 5 } } })
+    local back = neap.load_state(folder)
+    assert.equal(neap.hash(w), neap.hash(back.w))
+    assert.is_true(neap.equal(back.nested.a[1], { 1, 2 }))
+    assert.equal(5, back.nested.a[2])
+  end)
+
+  it("resumes a run in the middle of an epoch, random numbers included", function()
+    local function new()
+      neap.seed(3)
+      local model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Dropout(0.3), nn.Linear(8, 2))
+      local x, y = neap.randn(20, 4), neap.randint(1, 2, { 20 })
+      return model, optim.AdamW(model:parameters(), { lr = 0.01 }),
+        data.loader(data.tensors(x, y), { batch_size = 3, shuffle = true, seed = 5 })
+    end
+    local function train(model, opt, batches, from, to)
+      local step = from
+      while step < to do
+        for x, y in batches:each() do
+          opt:zero_grad()
+          nn.cross_entropy(model(x), y):backward()
+          opt:step()
+          step = step + 1
+          if step == to then break end
+        end
+      end
+    end
+    local model, opt, batches = new()
+    train(model, opt, batches, 0, 10)
+    neap.save_state(folder, { model = model, opt = opt, batches = batches, step = 10 })
+    local state = batches:state_dict()
+    batches:load_state_dict(state)
+    train(model, opt, batches, 10, 20)
+    local model2, opt2, batches2 = new()
+    neap.rand(100)
+    local rest = neap.load_state(folder, { model = model2, opt = opt2, batches = batches2 })
+    assert.equal(10, rest.step)
+    train(model2, opt2, batches2, rest.step, 20)
+    assert.equal(neap.hash(model:state_dict()), neap.hash(model2:state_dict()))
+  end)
+
+  it("refuses what it cannot hold, and names that were not saved", function()
+    assert.is_truthy(refused("E-ARG", neap.save_state, folder, { f = print }):find("neap.save_state.values.f", 1, true))
+    refused("E-ARG", neap.save_state, folder, { t = { [1.5] = 1 } })
+    local loop = {}
+    loop.loop = loop
+    refused("E-ARG", neap.save_state, folder, { loop = loop })
+    neap.save_state(folder, { step = 1 })
+    refused("E-ARG", neap.load_state, folder, { model = nn.Linear(1, 1) })
+    refused("E-ARG", neap.load_state, folder, { step = 1 })
+    refused("E-IO", neap.load_state, folder .. "/nothing")
+  end)
+end)
