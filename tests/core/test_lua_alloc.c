@@ -27,7 +27,7 @@ static const char script[] =
     "  local net = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.LayerNorm(5), nn.Dropout(0.1), nn.Linear(5, 3))\n"
     "  local opt = optim.AdamW(net:parameters(), {lr = 0.01})\n"
     "  local x, y = neap.randn(4, 6), neap.tensor{1, 2, 3, 1}\n"
-    "  for _ = 1, 2 do\n"
+    "  for _ = 1, 40 do\n"
     "    local _ <close> = neap.scope()\n"
     "    opt:zero_grad()\n"
     "    nn.cross_entropy(net(x), y):backward()\n"
@@ -87,6 +87,7 @@ static void sweep(bool core)
     if (lua_pcall(L, 0, 0, 0)) fail_msg("%s", lua_tostring(L, -1));
     level base = now(L);
     int errors = 0, done = 0;
+    char text[300] = "";
     for (uint64_t n = 1; n <= FIRST && !done; n++) {
         lua_pushvalue(L, fn);
         if (core) {
@@ -102,11 +103,12 @@ static void sweep(bool core)
         if (status) {
             errors++;
             assert_true(lua_type(L, -1) == LUA_TSTRING);
+            snprintf(text, sizeof text, "%s", lua_tostring(L, -1));
             lua_pop(L, 1);
         }
         assert_int_equal(c->err.code, NEAP_OK);
-        assert_int_equal(c->ambient.n, 0);
         level after = now(L);
+        if (c->ambient.n) fail_msg("allocation %d: %s is still in force after: %s", (int)n, c->ambient.v[0].where, text);
         if (after.live != base.live || after.nodes != base.nodes || after.slots != base.slots ||
             after.storages != base.storages)
             fail_msg("allocation %d: live %lld -> %lld, nodes %lld -> %lld", (int)n, (long long)base.live,
@@ -117,7 +119,8 @@ static void sweep(bool core)
         lua_settop(L, fn);
     }
     printf("%d errors out of %s allocations\n", errors, core ? "the core's" : "Lua's");
-    assert_true(errors > 100);
+    assert_false(done); /* the script makes more allocations than are tried */
+    assert_true(core ? errors == FIRST : errors >= FIRST - 5); /* Lua itself gets over a few, as when a string table cannot grow */
     lua_close(L);
 }
 
