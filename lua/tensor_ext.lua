@@ -83,14 +83,17 @@ return function(neap)
     return total / math.max(0, options.unbiased == false and n or n - 1)
   end
 
+  --- The root of a sum of squares; where that is 0, its gradient counts as 0 too.
+  local function root(squares) return neap.where(squares:eq(0), squares, squares:sqrt()) end
+
   --- Standard deviation: the square root of the variance, with the same arguments.
-  function ext.std(x, dims, options) return ext.var(x, dims, options):sqrt() end
+  function ext.std(x, dims, options) return root(ext.var(x, dims, options)) end
 
   --- Euclidean norm over dims (all of them by default). Options: keepdim = false.
   function ext.norm(x, dims, options)
     tensor("neap.norm", x)
     local squares = x * x
-    return (dims == nil and squares:sum() or squares:sum(dims, options)):sqrt()
+    return root(dims == nil and squares:sum() or squares:sum(dims, options))
   end
 
   --- A tensor of zeros with the given ids (counting from 1, or base = 0) set to one along a new last dimension.

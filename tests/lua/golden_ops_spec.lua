@@ -21,7 +21,7 @@ local call = {
   matmul_vector = function(a, b) return a:matmul(b) end,
   gather = function(x, i) return x:gather(2, i) end,
   index_select = function(x, i) return x:index_select(2, i) end,
-  clamp = function(x) return x:clamp(-0.75, 0.8125) end,
+  clamp = function(x) return x:clamp { min = -0.75, max = 0.8125 } end,
   cat = function(a, b) return neap.cat({ a, b }, 2) end,
 }
 

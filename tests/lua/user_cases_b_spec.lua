@@ -41,10 +41,10 @@ describe("user cases: gradients", function()
   it("uc-B03 subgradients at kinks", function()
     near_all({ 0 }, slope(function(x) return x:abs() end, leaf { 0 }))
     near_all({ 0 }, slope(function(x) return x:relu() end, leaf { 0 }))
-    if neap.sign then near_all({ 0 }, slope(function(x) return x:sign() end, leaf { 0 })) end
+    near_all({ 1 }, slope(function(x) return x + x:sign() end, leaf { 0 }))
     if neap.norm then near_all({ 0, 0 }, slope(function(x) return x:norm() end, leaf { 0, 0 })) end
     if neap.std then near_all({ 0, 0 }, slope(function(x) return x:std() end, leaf { 3, 3 })) end
-    near_all({ 0, 1, 1, 1, 0 }, slope(function(x) return x:clamp(0, 1) end, leaf { -1, 0, 0.5, 1, 2 }))
+    near_all({ 0, 1, 1, 1, 0 }, slope(function(x) return x:clamp { min = 0, max = 1 } end, leaf { -1, 0, 0.5, 1, 2 }))
   end)
 
   it("uc-B04 a composite square root at zero is the same for every element", function()
@@ -363,6 +363,7 @@ describe("user cases: gradients", function()
     local x = leaf { 1, 2 }
     local function f(t) calls = calls + 1 return t:sin():exp() end
     local y = checkpoint(f, { use_reentrant = false }, x):sum()
+    collectgarbage()
     local live = neap.memory_stats().storages
     y:backward(nil, { retain_graph = true })
     local once = x.grad:clone()
@@ -377,25 +378,20 @@ describe("user cases: gradients", function()
   end)
 
   it("uc-B35 checkpointing lowers the peak #slow", function()
+    local net = {}
+    neap.seed(1)
+    for i = 1, 16 do net[i] = nn.Sequential(nn.Linear(256, 256), nn.GELU(), nn.Linear(256, 256), nn.Tanh()) end
+    local input = neap.randn({ 256, 256 }, { requires_grad = true })
     local function peak(wrap)
-      neap.seed(1)
-      local net, params = {}, {}
-      for i = 1, 16 do
-        net[i] = nn.Sequential(nn.Linear(256, 256), nn.GELU(), nn.Linear(256, 256), nn.Tanh())
-        for _, p in ipairs(net[i]:parameters()) do params[#params + 1] = p end
-      end
-      local x = neap.randn({ 256, 256 }, { requires_grad = true })
-      local base = neap.memory_stats().live
+      collectgarbage()
+      collectgarbage()
+      local base, x = neap.memory_stats().live, input
       neap.reset_peak()
-      for i = 1, #net do
-        local block = net[i]
-        x = wrap and checkpoint(block, { use_reentrant = false }, x) or block(x)
-      end
-      neap.grad(x:sum(), params)
+      for _, block in ipairs(net) do x = wrap and checkpoint(block, { use_reentrant = false }, x) or block(x) end
+      neap.grad(x:sum(), input)
       return neap.memory_stats().peak - base
     end
     local plain, lean = peak(false), peak(true)
-    local grads = 16 * 2 * (256 * 256 + 256) * 4
-    assert.is_true(lean - grads < 0.6 * (plain - grads), ("%d of %d"):format(lean - grads, plain - grads))
+    assert.is_true(lean < 0.45 * plain, ("%d of %d"):format(lean, plain))
   end)
 end)
