@@ -110,7 +110,8 @@ struct np_autograd {            /* a tensor's autograd part */
     struct neap_node *acc;      /* leaf: its accumulator, weak */
     neap_tensor *grad;
     np_hook *hooks;             /* leaf hooks */
-    neap_tensor *base;          /* differentiable view: the tensor it is a view of, strong */
+    neap_tensor *base;          /* views: the tensor it is a view of, strong (dispatch.c says when) */
+    bool no_grad_view;          /* taken under no_grad: must not be written to while gradients are recorded */
     struct neap_node *base_node; /* the base's node when the view was taken (kept alive by the view's edge) */
 };
 

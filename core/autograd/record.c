@@ -54,14 +54,6 @@ fail:
     return NULL;
 }
 
-static bool view_of(neap_tensor *out, neap_tensor *x)
-{
-    neap_tensor *base = x->ag && x->ag->base ? x->ag->base : x;
-    out->ag->base = np_hold_ref(base);
-    out->ag->base_node = base->ag->node;
-    return true;
-}
-
 bool np_record_end(np_frame *f, struct neap_node *n)
 {
     neap_ctx *c = f->c;
@@ -70,7 +62,6 @@ bool np_record_end(np_frame *f, struct neap_node *n)
         neap_tensor *t = f->out[j];
         if (!t || !np_is_float((neap_dtype)t->dtype)) continue;
         if (!np_set_identity(t, n, j)) return false;
-        if (f->meta[j].view && t != f->in[0]) view_of(t, f->in[0]);
     }
     for (int k = 0; k < n->n_slots; k++) {
         const np_save *s = &impl->save[k];
@@ -86,7 +77,11 @@ bool np_write_through_view(np_frame *f)
 {
     neap_ctx *c = f->c;
     neap_tensor *x = f->in[0], *base = x->ag->base;
-    if (base->ag->requires_grad && !base->ag->node)
+    if (x->ag->no_grad_view)
+        return np_fail(c, NEAP_E_INPLACE,
+                       "a view taken under no_grad cannot be changed in place while gradients are recorded: the "
+                       "gradient would be lost; take the view outside of no_grad");
+    if (np_requires_grad(base) && !base->ag->node)
         return np_fail(c, NEAP_E_LEAF_INPLACE,
                        "a view of a leaf that requires grad cannot be changed in place while gradients are recorded; "
                        "use neap.no_grad, or an out-of-place form");
@@ -116,7 +111,7 @@ bool np_write_through_view(np_frame *f)
     if (ok) {
         neap_tensor *v = window.out[0];
         ok = np_set_identity(x, v->ag->node, v->ag->out_nr);
-        x->ag->base_node = base->ag->node;
+        x->ag->base_node = base->ag ? base->ag->node : NULL;
     }
     np_frame_drop(&window);
     if (!ok) return false;

@@ -56,6 +56,27 @@ static bool copy_overlapping(np_frame *f, neap_tensor **in)
 
 /* ---- results */
 
+/* A view remembers the tensor it is a view of, so that writing through it can never lose a gradient: always
+ * while gradients are recorded, and under no_grad when there are gradients to lose. */
+static bool remember_base(np_frame *f, neap_tensor *out)
+{
+    neap_tensor *x = f->in[0], *base = x->ag && x->ag->base ? x->ag->base : x;
+    bool on = np_grad_on(f->c);
+    if (!np_is_float((neap_dtype)out->dtype) || (!on && !np_requires_grad(x) && !np_requires_grad(base))) return true;
+    if (!np_ag(out)) return false;
+    out->ag->base = np_hold_ref(base);
+    out->ag->base_node = base->ag ? base->ag->node : NULL;
+    out->ag->no_grad_view = !on || (x->ag && x->ag->no_grad_view);
+    return true;
+}
+
+/* Has the base got a new place in the graph since the view was taken? */
+static bool is_stale(const neap_tensor *t)
+{
+    const neap_tensor *base = t->ag->base;
+    return base && (base->ag ? base->ag->node : NULL) != t->ag->base_node;
+}
+
 static bool allocate(np_frame *f, bool inplace)
 {
     for (int j = 0; j < f->n_out; j++) {
@@ -66,7 +87,7 @@ static bool allocate(np_frame *f, bool inplace)
             f->out[j] = np_tensor_view(f->in[0], m->ndim, m->shape, m->stride, m->offset);
         else
             f->out[j] = np_tensor_new(f->c, f->dev, (neap_dtype)m->dtype, m->ndim, m->shape);
-        if (!f->out[j]) return false;
+        if (!f->out[j] || (m->view && !remember_base(f, f->out[j]))) return false;
     }
     return true;
 }
@@ -129,7 +150,7 @@ static bool records(const np_frame *f, const np_op *impl)
 {
     if (impl->tags & NP_NODIFF) return false;
     for (int i = 0; i < f->n_in; i++)
-        if (f->in[i] && f->in[i]->ag && f->in[i]->ag->requires_grad) return np_grad_on(f->c);
+        if (f->in[i] && f->in[i]->ag && (f->in[i]->ag->requires_grad || is_stale(f->in[i]))) return np_grad_on(f->c);
     return false;
 }
 
@@ -138,7 +159,7 @@ static bool check_stale_views(np_frame *f)
 {
     for (int i = 0; i < f->n_in; i++) {
         const neap_tensor *t = f->in[i];
-        if (t && t->ag && t->ag->base && t->ag->base->ag->node != t->ag->base_node)
+        if (t && t->ag && is_stale(t))
             return np_fail(f->c, NEAP_E_INPLACE,
                            "argument %d is a view taken before its base was changed in place; take the view again",
                            i + 1);
