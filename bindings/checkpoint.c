@@ -223,7 +223,7 @@ static void read_options(lua_State *L, nl_state *st, int idx, neap_region_opts *
     o->preserve_rng_state = nl_bool_option(L, st, idx, "checkpoint", "preserve_rng_state", true);
     o->early_stop = nl_bool_option(L, st, idx, "checkpoint", "early_stop", true);
     if (!nl_get_option(L, idx, "determinism_check")) return;
-    o->check_meta = lua_type(L, -1) != LUA_TSTRING || strcmp(lua_tostring(L, -1), "none") != 0;
+    if (lua_type(L, -1) == LUA_TSTRING && strcmp(lua_tostring(L, -1), "none") == 0) o->check = NEAP_CHECK_NONE;
     lua_pop(L, 1);
 }
 

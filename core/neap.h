@@ -74,6 +74,20 @@ typedef struct neap_region neap_region;
     X(REENTRANT_KWARGS, "E-REENTRANT-KWARGS", "a reentrant checkpoint got a table that holds a tensor requiring grad") \
     X(REENTRANT_OPTION, "E-REENTRANT-OPTION", "the option is not for the reentrant variant") \
     X(REENTRANT_GRAD, "E-REENTRANT-GRAD", "a reentrant checkpoint inside grad() or backward with inputs") \
+    X(REENTRANT_HIGHER, "E-REENTRANT-HIGHER", "create_graph through a reentrant checkpoint") \
+    X(NONE_REQUIRE_GRAD, "E-NONE-REQUIRE-GRAD", "no result of a reentrant checkpoint requires grad") \
+    X(OPS, "E-OPS", "the recompute ran other ops, or ops with other numbers") \
+    X(VALUES, "E-VALUES", "the recompute saved other values") \
+    X(CONTEXT_REUSED, "E-CONTEXT-REUSED", "one pair of selective contexts was entered for two calls") \
+    X(BADOP, "E-BADOP", "a selective list holds something that is no op") \
+    X(BADPOLICY, "E-BADPOLICY", "a policy must be a function or a list of ops") \
+    X(BADPOLICYVALUE, "E-BADPOLICYVALUE", "a policy returned something that is no policy") \
+    X(SAC_NOOP, "E-SAC-NOOP", "the recompute ran an op that the forward did not") \
+    X(SAC_INDEX, "E-SAC-INDEX", "the recompute ran an op more often than the forward") \
+    X(SAC_AGAIN, "E-SAC-AGAIN", "a second backward through saved entries") \
+    X(SAC_MUTATED, "E-SAC-MUTATED", "a saved entry was changed in place") \
+    X(SAC_INPLACE, "E-SAC-INPLACE", "an in-place op cannot be saved") \
+    X(SAC_DRY, "E-SAC-DRY", "a saved value was dropped because nothing needed it, and is read now") \
     X(REENTRANT_CAPTURED, "E-REENTRANT-CAPTURED", "a reentrant checkpoint would lose gradients of captured tensors") \
     X(SEGMENTS, "E-SEGMENTS", "the number of segments does not fit") \
     X(GROUP_NESTED, "E-GROUP-NESTED", "an execution group is already active") \
@@ -311,15 +325,27 @@ NEAP_API int neap_custom_needs(neap_ctx *c, int i);
 NEAP_API int neap_gradcheck(neap_ctx *c, neap_fn fn, neap_tensor *const *inputs, int n, double eps, double atol,
                             double rtol, int order);
 
-/* ---- checkpointing (non-reentrant) ------------------------------------------------------------------ */
+/* ---- checkpointing ----------------------------------------------------------------------------------- */
+
+/* How closely a recompute is held against its forward: nothing; shapes, dtypes, devices and captured tensors; also
+ * the sequence of ops with their numbers; also the bytes of what was saved. */
+typedef enum neap_determinism {
+    NEAP_CHECK_NONE,
+    NEAP_CHECK_DEFAULT,
+    NEAP_CHECK_OPS,
+    NEAP_CHECK_VALUES
+} neap_determinism;
 
 typedef struct neap_region_opts {
     size_t size;
     int preserve_rng_state;     /* 1 */
     int early_stop;             /* 1 */
-    int check_meta;             /* 1: determinism_check = "default" */
+    neap_determinism check;     /* NEAP_CHECK_DEFAULT */
+    int debug;                  /* 0; 1: a mismatch error shows both sequences of ops */
     const char *name;           /* for messages, copied */
-    neap_fn recompute;          /* v->in: the region's inputs again; results are ignored */
+    neap_fn recompute;          /* v->in: the region's inputs again. Non-reentrant: results are ignored;
+                                 * reentrant: the tensor results, in the order of the forward's */
+    void (*where)(neap_ctx *c, void *user, char *buf, size_t n); /* the script line of the running op, or NULL */
 } neap_region_opts;
 NEAP_API void neap_region_opts_init(neap_region_opts *o);
 /* Begins a region; run the function, then end it. inputs are saved in the region (NULL entries allowed).
@@ -330,8 +356,64 @@ NEAP_API void neap_region_end(neap_ctx *c, neap_region *r, int ok);
 NEAP_API int neap_checkpoint(neap_ctx *c, neap_fn fn, neap_tensor *const *inputs, int n, neap_tensor **results,
                              int *n_results, const neap_region_opts *o);
 NEAP_API int neap_in_recompute(neap_ctx *c);
-/* set_checkpoint_early_stop(on), until neap_end. */
+/* set_checkpoint_early_stop(on) and set_checkpoint_debug_enabled(on), until neap_end. debug: on < 0 is "unset". */
 NEAP_API uint64_t neap_early_stop_begin(neap_ctx *c, int on);
+NEAP_API uint64_t neap_checkpoint_debug_begin(neap_ctx *c, int on);
+
+/* The reentrant variant: the function runs without recording, backward runs it again as a pass of its own. Begin,
+ * run, end with the top-level tensor results: floating ones get their place in the graph (in place). NULL with no
+ * error: grad mode is off. end returns 0, or nonzero with an error (E-REENTRANT-CAPTURED ...). */
+typedef struct neap_reentrant neap_reentrant;
+NEAP_API neap_reentrant *neap_reentrant_begin(neap_ctx *c, const neap_region_opts *o, neap_tensor *const *inputs, int n);
+NEAP_API int neap_reentrant_end(neap_ctx *c, neap_reentrant *r, neap_tensor **results, int n, int ok);
+
+/* Execution groups: regions met by the backwards of one group are recomputed once. */
+typedef struct neap_group neap_group;
+NEAP_API neap_group *neap_group_new(neap_ctx *c);
+NEAP_API uint64_t neap_group_begin(neap_ctx *c, neap_group *g); /* 0: E-GROUP-NESTED; end: neap_end */
+NEAP_API void neap_group_close(neap_ctx *c, neap_group *g);     /* drops what it holds; may be begun again */
+NEAP_API void neap_group_free(neap_ctx *c, neap_group *g);
+
+/* Selective checkpointing: a store shared by the recorder (around the forward) and the replayer (around each
+ * recompute). SAME-ORDER neap_policy. */
+typedef enum neap_policy {
+    NEAP_MUST_SAVE,
+    NEAP_PREFER_SAVE,
+    NEAP_MUST_RECOMPUTE,
+    NEAP_PREFER_RECOMPUTE,
+    NEAP_MUST_CPU_OFFLOAD,
+    NEAP_PREFER_CPU_OFFLOAD,
+    NEAP_N_POLICIES
+} neap_policy;
+typedef struct neap_policy_call { /* what a policy sees of one executed op */
+    size_t size;
+    const char *op;             /* name */
+    int op_index;               /* in the registry */
+    int nth;                    /* run of this op in the region, from 1 */
+    neap_tensor *const *in;     /* graph-less aliases, borrowed; entries may be NULL */
+    int n_in;
+    neap_tensor *const *out;
+    int n_out;
+    const void *frame;          /* for bindings: the np_frame with the attributes */
+} neap_policy_call;
+typedef struct neap_selective_opts {
+    size_t size;
+    /* A neap_policy, or -1 with an error recorded. NULL: `list` decides. */
+    int (*policy)(neap_ctx *c, void *user, const neap_policy_call *call);
+    void (*retain)(void *user);
+    void (*release)(void *user);
+    void *user;
+    const int *list;            /* op indices: these MUST_SAVE, the rest PREFER_RECOMPUTE */
+    int n_list;
+    int allow_mutation;         /* allow_cache_entry_mutation */
+    int keep_entries;           /* a second backward is possible */
+    int respect_hooks;          /* -1: unset (bypass, and one warning line if user hooks are in force), 0, 1 */
+} neap_selective_opts;
+typedef struct neap_selective neap_selective;
+NEAP_API neap_selective *neap_selective_new(neap_ctx *c, const neap_selective_opts *o);
+NEAP_API void neap_selective_free(neap_ctx *c, neap_selective *s);    /* one reference; regions hold their own */
+NEAP_API uint64_t neap_selective_record_begin(neap_ctx *c, neap_selective *s); /* E-CONTEXT-REUSED; end: neap_end */
+NEAP_API uint64_t neap_selective_replay_begin(neap_ctx *c, neap_selective *s);
 
 /* ---- random numbers --------------------------------------------------------------------------------- */
 

@@ -125,7 +125,7 @@ static bool same_meta(const np_saved_meta *m, const neap_tensor *t)
 
 static void check_meta(replay *p, size_t i, const neap_tensor *t)
 {
-    if (!p->r->check_meta || p->bad_at || same_meta(&p->r->metas[i], t)) return;
+    if (p->r->check == NEAP_CHECK_NONE || p->bad_at || same_meta(&p->r->metas[i], t)) return;
     p->bad_at = i + 1;
     p->bad.dtype = t->dtype;
     p->bad.ndim = t->ndim;

@@ -92,7 +92,8 @@ void neap_region_opts_init(neap_region_opts *o)
 {
     memset(o, 0, sizeof *o);
     o->size = sizeof *o;
-    o->preserve_rng_state = o->early_stop = o->check_meta = 1;
+    o->preserve_rng_state = o->early_stop = 1;
+    o->check = NEAP_CHECK_DEFAULT;
     o->name = "a checkpoint";
 }
 
@@ -119,7 +120,7 @@ static neap_region *region_new(neap_ctx *c, const neap_region_opts *o)
     np_ambient_entry *stop = np_ambient_get(c, NP_AMB_EARLY_STOP), *dtype = np_ambient_get(c, NP_AMB_DTYPE);
     r->early_stop = stop ? stop->value != 0 : o->early_stop != 0;
     r->dtype = dtype ? dtype->value : NEAP_FLOAT32;
-    r->check_meta = o->check_meta != 0;
+    r->check = o->check;
     r->recompute = o->recompute;
     if (r->recompute.retain) r->recompute.retain(r->recompute.user);
     r->pair = np_obj_new(c, sizeof *r->pair);

@@ -38,7 +38,8 @@ struct neap_region {
     int32_t refs;
     neap_ctx *c;
     char name[64];
-    bool preserve_rng, early_stop, check_meta;
+    bool preserve_rng, early_stop;
+    neap_determinism check;
     bool completed;       /* the forward has returned */
     bool ignore_mismatch; /* recomputed while its forward was still running */
     size_t n, cap, cap_meta;
