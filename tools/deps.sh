@@ -7,7 +7,7 @@ packages=""
 for purpose in "$@"; do
     case $purpose in
     build) packages="$packages gcc libc6-dev lua5.4 liblua5.4-dev libedit-dev libjansson-dev zlib1g-dev" ;;
-    test) packages="$packages libcmocka-dev lua-busted libopenblas0-pthread" ;;
+    test) packages="$packages libcmocka-dev lua-busted libopenblas0-pthread dataset-fashion-mnist" ;;
     demo) packages="$packages libopenblas0-pthread dataset-fashion-mnist" ;;
     check) packages="$packages clang clang-format valgrind lua-check binutils" ;;
     *) echo "deps.sh: unknown purpose '$purpose'" >&2; exit 2 ;;
@@ -31,7 +31,7 @@ if [ "$(id -u)" -ne 0 ]; then
     if command -v sudo >/dev/null 2>&1; then
         as_root="sudo"
     else
-        echo "deps.sh: missing packages, and no rights to install them:$missing" >&2
+        echo "deps.sh: packages are missing, and there is neither root nor sudo. As root: apt-get install$missing" >&2
         exit 1
     fi
 fi
