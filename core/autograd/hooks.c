@@ -237,6 +237,8 @@ void neap_end(neap_ctx *c, uint64_t id)
     np_ambient_entry *e = np_ambient_find(c, id);
     if (!e) return;
     np_hook_pair *p = e->kind == NP_AMB_HOOKS ? e->payload : NULL;
+    np_mode *m = e->kind == NP_AMB_INNER ? e->payload : NULL;
     np_ambient_pop(c, id);
     np_hook_pair_drop(c, p);
+    if (m && m->end) m->end(c, m->user);
 }

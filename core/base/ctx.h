@@ -59,6 +59,13 @@ struct neap_ctx {
     struct np_hook *hooks;           /* every registered tensor and node hook, for removal by id */
     uint64_t next_hook;
     struct np_custom_frame *custom;  /* the running custom backward */
+    int64_t n_dry;                   /* live storages without bytes (selective checkpointing) */
+    const char *dry_note;            /* names op and policy of the latest one, for messages */
+    /* Told of tensors that require grad and meet an op while recording is off; NULL: nobody asks. */
+    void (*on_unrecorded)(neap_ctx *c, neap_tensor *t);
+    struct neap_reentrant *reentrant;/* the running reentrant forward */
+    uint64_t next_storage;           /* storages get ascending ids */
+    uint64_t moved_to_host, moved_to_device; /* bytes of saved values that offload moved */
     int stop_barrier;                /* > 0: code that must not be stopped early is running (nested backward) */
     struct np_region_pass *region_passes;           /* recomputes whose values are not all fetched yet */
     void (*on_pass_end)(neap_ctx *c, uint64_t id);  /* set by the checkpoint layer */

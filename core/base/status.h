@@ -15,7 +15,7 @@
 typedef struct np_error {
     neap_code code;
     char op[40];       /* the op (or function) that failed, "" if none: "matmul" */
-    char message[600]; /* "neap.matmul: inner sizes differ: ..." without code and without script line */
+    char message[2400]; /* "neap.matmul: inner sizes differ: ..." without code and without script line */
     void *value;       /* NEAP_E_USER: the host's own error value, opaque to the core */
 } np_error;
 

@@ -3,7 +3,10 @@
  * Positions never shift: the i-th save of a recompute belongs to marker i, dead or alive. A recompute stops at
  * the last live marker (early stop) where the running code can be stopped; elsewhere it runs on. A failed
  * recompute leaves no trace: no entries, no mark that it was done, all ambient state as before. */
+#include "checkpoint/oplog.h"
 #include "checkpoint/recompute.h"
+
+#include <stdio.h>
 
 typedef struct replay {
     neap_region *r;
@@ -12,6 +15,8 @@ typedef struct replay {
     bool enough;          /* everything alive has been saved: stop as soon as possible */
     size_t bad_at;        /* 1 + first position whose metadata differs */
     np_saved_meta bad;
+    size_t changed_at;    /* 1 + first position whose bytes differ (determinism "values") */
+    np_oplog *log;
     np_hook_pair pair;
 } replay;
 
@@ -33,6 +38,7 @@ static bool add_entry(neap_ctx *c, np_marker *m, uint64_t key, neap_tensor *t_ta
     }
     e->key = key;
     e->t = t_take;
+    e->version = t_take->st->version->n;
     e->next = m->entries;
     m->entries = e;
     c->n_pass_entries++;
@@ -133,6 +139,36 @@ static void check_meta(replay *p, size_t i, const neap_tensor *t)
     memcpy(p->bad.shape, t->shape, sizeof(int64_t) * t->ndim);
 }
 
+/* A tensor that the function took from outside must be the same one, unchanged. */
+static bool check_captured(replay *p, size_t i, const neap_tensor *t)
+{
+    neap_region *r = p->r;
+    const np_saved_meta *m = &r->metas[i];
+    if (!m->captured || !m->cell || r->ignore_mismatch) return true;
+    char text[160];
+    np_tensor_text(text, sizeof text, t);
+    if (t->st->version != m->cell)
+        return r->check == NEAP_CHECK_NONE ||
+               np_fail(r->c, NEAP_E_INPLACE,
+                       "%s: the tensor that the function captures at position %zu (%s now) was replaced by another "
+                       "between forward and backward; pass it as an argument, or keep it",
+                       r->name, i + 1, text);
+    if (m->cell->n == m->version) return true;
+    return np_fail(r->c, NEAP_E_INPLACE,
+                   "%s: a tensor captured by the function was changed in place between forward and backward: %s at "
+                   "position %zu, version %llu expected, %llu found; backward before the change (an optimizer step?)",
+                   r->name, text, i + 1, (unsigned long long)m->version, (unsigned long long)m->cell->n);
+}
+
+static bool check_value(replay *p, size_t i, neap_tensor *t)
+{
+    uint64_t hash;
+    if (p->r->check != NEAP_CHECK_VALUES || p->changed_at) return true;
+    if (neap_hash(p->r->c, t, &hash)) return false;
+    if (hash != p->r->metas[i].hash) p->changed_at = i + 1;
+    return true;
+}
+
 static bool beyond(replay *p)
 {
     neap_region *r = p->r;
@@ -164,6 +200,7 @@ static bool replay_pack(neap_ctx *c, np_hook_pair *self, np_slot *s, neap_tensor
         if (!beyond(p)) return false;
     } else {
         check_meta(p, i, t);
+        if (!check_captured(p, i, t) || !check_value(p, i, t)) return false;
         np_marker *m = r->markers[i];
         if (m && !find_entry(m, p->key)) {
             neap_tensor *kept = np_requires_grad(t) ? np_tensor_alias(t) : np_hold_ref(t);
@@ -184,33 +221,62 @@ static neap_tensor *no_unpack(neap_ctx *c, np_slot *s)
 
 /* ---- recomputing */
 
-static bool fail_meta(replay *p)
+static bool fail_meta(replay *p, const char *tip, const char *more)
 {
     char was[128], is[128];
     neap_region *r = p->r;
     const np_saved_meta *m = &r->metas[p->bad_at - 1];
     return np_fail(r->c, NEAP_E_META,
                    "%s: the recompute saved another tensor at position %zu: %s %s in the forward, %s %s now; the "
-                   "function depends on something that changed; debug = true shows both runs",
+                   "function depends on something that changed%s%s",
                    r->name, p->bad_at, np_shape_text(was, sizeof was, m->ndim, m->shape),
                    np_dtype_name((neap_dtype)m->dtype), np_shape_text(is, sizeof is, p->bad.ndim, p->bad.shape),
-                   np_dtype_name((neap_dtype)p->bad.dtype));
+                   np_dtype_name((neap_dtype)p->bad.dtype), tip, more);
+}
+
+/* Where the two runs part, with the lines of the script if the host knows them. */
+static void divergence(replay *p, char *buf, size_t n)
+{
+    const np_oplog *a = p->r->log, *b = p->log;
+    buf[0] = 0;
+    if (!a || !b || a->failed || b->failed) return;
+    if (p->r->debug) {
+        np_oplog_diff(a, b, buf, n);
+        return;
+    }
+    size_t i = b->differs ? b->differs - 1 : b->n;
+    snprintf(buf, n, "; op %zu was %s%s%s in the forward and is %s%s%s now", i + 1,
+             i < a->n ? np_ops[a->v[i].op]->name : "none", i < a->n && a->v[i].where[0] ? " at " : "",
+             i < a->n ? a->v[i].where : "", i < b->n ? np_ops[b->v[i].op]->name : "none",
+             i < b->n && b->v[i].where[0] ? " at " : "", i < b->n ? b->v[i].where : "");
 }
 
 static bool check(replay *p)
 {
     neap_region *r = p->r;
+    char more[1600];
     if (r->ignore_mismatch) return true;
+    divergence(p, more, sizeof more);
+    const char *tip = r->debug ? "" : "; debug = true shows both runs";
+    if (r->check >= NEAP_CHECK_OPS && p->log && !p->log->failed && p->log->differs)
+        return np_fail(r->c, NEAP_E_OPS, "%s: the recompute runs other ops, or the same with other numbers%s%s", r->name,
+                       tip, more);
     if (!p->enough && p->count != r->n)
         return np_fail(r->c, NEAP_E_COUNT,
                        "%s: the forward saved %zu values, the recompute %zu; the function depends on something that "
-                       "changed (a global, a branch on data, a cache); debug = true shows both runs",
-                       r->name, r->n, p->count);
-    return !p->bad_at || fail_meta(p);
+                       "changed (a global, a branch on data, a cache)%s%s",
+                       r->name, r->n, p->count, tip, more);
+    if (p->bad_at) return fail_meta(p, tip, more);
+    if (p->changed_at)
+        return np_fail(r->c, NEAP_E_VALUES,
+                       "%s: the recompute saved other values at position %zu of %zu; something outside of the function "
+                       "changed (a captured tensor, a generator, the clock)%s%s",
+                       r->name, p->changed_at, r->n, tip, more);
+    return true;
 }
 
 /* The state around a recompute, as one list of ambient entries that is always undone whole. */
-#define N_STATE 5
+#define N_STATE 8
 
 static bool enter(replay *p, np_range_log *ranges, uint64_t ids[N_STATE])
 {
@@ -220,8 +286,11 @@ static bool enter(replay *p, np_range_log *ranges, uint64_t ids[N_STATE])
     ids[1] = ids[0] ? np_ambient_push(c, NP_AMB_RECOMPUTE, 1, NULL, where, NULL) : 0;
     ids[2] = ids[1] ? np_ambient_push(c, NP_AMB_DTYPE, p->r->dtype, NULL, where, NULL) : 0;
     ids[3] = ids[2] ? np_ambient_push(c, NP_AMB_REGION, 0, p->r->preserve_rng ? ranges : NULL, where, NULL) : 0;
-    ids[4] = ids[3] ? np_ambient_push(c, NP_AMB_HOOKS, 0, &p->pair, where, NULL) : 0;
-    return ids[4] != 0;
+    ids[4] = ids[3] ? np_ambient_push(c, NP_AMB_DEVICE, p->r->device, NULL, where, NULL) : 0;
+    ids[5] = ids[4] ? np_ambient_push(c, NP_AMB_TRACE, 0, p->log ? &p->log->tracer : NULL, where, NULL) : 0;
+    ids[6] = ids[5] ? np_ambient_push(c, NP_AMB_INNER, 0, NULL, where, NULL) : 0;
+    ids[7] = ids[6] ? np_ambient_push(c, NP_AMB_HOOKS, 0, &p->pair, where, NULL) : 0;
+    return ids[7] != 0;
 }
 
 static void leave(neap_ctx *c, const uint64_t ids[N_STATE])
@@ -280,6 +349,7 @@ static bool recompute(neap_region *r, uint64_t key)
     if (!inputs) return false;
     c->region_depth++;
     for (int i = 0; i < r->n_inputs; i++) inputs[i] = np_slot_unpack(c, &r->inputs[i], NULL);
+    if (r->log && !np_pending(c)) p.log = np_oplog_new(r, r->log);
     bool ok = !np_pending(c) && copy_ranges(c, &r->ranges, &ranges) && enter(&p, &ranges, ids);
     ok = ok && run_function(&p, inputs);
     leave(c, ids);
@@ -288,27 +358,43 @@ static bool recompute(neap_region *r, uint64_t key)
     np_range_log_free(c, &ranges);
     c->region_depth--;
     ok = ok && check(&p) && link_pass(r, key);
+    np_oplog_free(c, p.log);
     if (!ok) drop_key(r, key);
     return ok;
 }
 
 static neap_tensor *fetch(neap_ctx *c, np_marker *m, uint64_t key)
 {
+    neap_region *r = m->region;
     np_entry *e = find_entry(m, key);
+    np_ambient_entry *group = np_ambient_get(c, NP_AMB_GROUP);
     if (e && !e->t)
         return np_fail(c, NEAP_E_UNPACK_TWICE,
-                       "%s: a recomputed value was fetched twice in one backward; read saved values once and keep them",
-                       m->region->name);
-    if (!e) return np_fail(c, NEAP_E_INTERNAL, "%s: a recompute left marker %zu empty", m->region->name, m->index);
+                       "%s: a recomputed value was fetched twice in one %s; %s", r->name,
+                       group && group->payload ? "execution group" : "backward",
+                       group && group->payload ? "backwards of one group must not overlap: none may need a value that "
+                                                 "another has used"
+                                               : "read saved values once and keep them");
+    if (!e) return np_fail(c, NEAP_E_INTERNAL, "%s: a recompute left marker %zu empty", r->name, m->index);
+    if (r->metas[m->index].mutated || e->t->st->version->n != e->version) {
+        char text[160];
+        return np_fail(c, NEAP_E_INPLACE,
+                       "%s: a value saved for backward was changed in place inside the function: %s at position %zu; use "
+                       "the out-of-place form",
+                       r->name, np_tensor_text(text, sizeof text, e->t), m->index + 1);
+    }
     neap_tensor *t = e->t;
     e->t = NULL;
     return t;
 }
 
-/* Outside any pass every read has a key of its own, and leaves nothing behind. */
+/* The running group's key, else the pass's. Outside both every read has a key of its own and leaves nothing behind. */
 static uint64_t key_of(neap_ctx *c, bool *alone)
 {
+    np_ambient_entry *group = np_ambient_get(c, NP_AMB_GROUP);
     const np_pass_facts *pass = np_current_pass(c);
+    *alone = false;
+    if (group && group->payload) return ((neap_group *)group->payload)->key;
     *alone = pass == NULL;
     return pass ? pass->id : ++c->next_pass;
 }

@@ -1,6 +1,7 @@
 /* region.c - the life of a region: its forward, its markers, its end. Recomputing is recompute.c.
  * See region.h for who owns whom. */
 #include "checkpoint/region.h"
+#include "checkpoint/oplog.h"
 #include "checkpoint/recompute.h"
 
 #include <stdio.h>
@@ -35,13 +36,46 @@ static void drop_marker(np_slot *s) { marker_free(s->packed); }
 
 /* ---- the record pair */
 
-static void fill_meta(np_saved_meta *m, const neap_tensor *t)
+static bool is_input(const neap_region *r, const neap_tensor *t)
+{
+    for (int i = 0; i < r->n_inputs; i++)
+        if (r->inputs[i].state == NP_SLOT_HELD && r->inputs[i].t->st == t->st) return true;
+    return false;
+}
+
+/* Cells are watched without keeping bytes alive: captured values until the region dies, values made inside until
+ * the forward returns. */
+static bool fill_meta(neap_region *r, np_saved_meta *m, neap_tensor *t)
 {
     memset(m, 0, sizeof *m);
     m->dtype = t->dtype;
     m->ndim = t->ndim;
     m->device = (uint8_t)t->st->dev->index;
     memcpy(m->shape, t->shape, sizeof(int64_t) * t->ndim);
+    m->storage = t->st->id;
+    m->captured = t->st->id <= r->first_storage && !is_input(r, t);
+    m->version = t->st->version->n;
+    if (r->check == NEAP_CHECK_VALUES && neap_hash(r->c, t, &m->hash)) return false;
+    m->cell = t->st->version;
+    m->cell->refs++;
+    return true;
+}
+
+static void drop_cell(neap_region *r, np_saved_meta *m)
+{
+    np_version_free(r->c, m->cell);
+    m->cell = NULL;
+}
+
+/* The forward is over: was a value changed in place after it was saved? Then plain autograd would refuse, too. */
+static void settle_cells(neap_region *r)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        np_saved_meta *m = &r->metas[i];
+        if (!m->cell) continue;
+        m->mutated = m->cell->n != m->version;
+        if (!m->captured) drop_cell(r, m);
+    }
 }
 
 static bool record_pack(neap_ctx *c, np_hook_pair *self, np_slot *s, neap_tensor *t, struct neap_node *owner_node)
@@ -56,7 +90,10 @@ static bool record_pack(neap_ctx *c, np_hook_pair *self, np_slot *s, neap_tensor
     r->metas = metas;
     np_marker *m = np_obj_new(c, sizeof *m);
     if (!m) return false;
-    fill_meta(&r->metas[r->n], t);
+    if (!fill_meta(r, &r->metas[r->n], t)) {
+        np_obj_free(c, m, sizeof *m);
+        return false;
+    }
     m->region = r;
     m->index = r->n;
     r->refs++;
@@ -81,6 +118,8 @@ void np_region_drop(neap_region *r)
     if (r->inputs) np_obj_free(c, r->inputs, sizeof *r->inputs * (size_t)r->n_inputs);
     if (r->recompute.release) r->recompute.release(r->recompute.user);
     np_range_log_free(c, &r->ranges);
+    np_oplog_free(c, r->log);
+    for (size_t i = 0; i < r->n; i++) drop_cell(r, &r->metas[i]);
     np_array_free(c, r->markers);
     np_array_free(c, r->metas);
     np_hook_pair_drop(c, r->pair);
@@ -117,13 +156,19 @@ static neap_region *region_new(neap_ctx *c, const neap_region_opts *o)
     r->c = c;
     snprintf(r->name, sizeof r->name, "%s", o->name ? o->name : "a checkpoint");
     r->preserve_rng = o->preserve_rng_state != 0;
-    np_ambient_entry *stop = np_ambient_get(c, NP_AMB_EARLY_STOP), *dtype = np_ambient_get(c, NP_AMB_DTYPE);
+    np_ambient_entry *stop = np_ambient_get(c, NP_AMB_EARLY_STOP), *debug = np_ambient_get(c, NP_AMB_DEBUG);
     r->early_stop = stop ? stop->value != 0 : o->early_stop != 0;
+    r->debug = debug && debug->value >= 0 ? debug->value != 0 : o->debug != 0;
+    np_ambient_entry *dtype = np_ambient_get(c, NP_AMB_DTYPE), *device = np_ambient_get(c, NP_AMB_DEVICE);
     r->dtype = dtype ? dtype->value : NEAP_FLOAT32;
+    r->device = device ? device->value : 0;
+    r->where = o->where;
     r->check = o->check;
     r->recompute = o->recompute;
     if (r->recompute.retain) r->recompute.retain(r->recompute.user);
-    r->pair = np_obj_new(c, sizeof *r->pair);
+    bool follow = r->debug || r->check >= NEAP_CHECK_OPS;
+    if (follow) r->log = np_oplog_new(r, NULL);
+    r->pair = !follow || r->log ? np_obj_new(c, sizeof *r->pair) : NULL;
     if (!r->pair) {
         np_region_drop(r);
         return NULL;
@@ -140,9 +185,10 @@ static neap_region *region_new(neap_ctx *c, const neap_region_opts *o)
 /* Ends the forward's ambient entries. */
 static void leave(neap_region *r)
 {
+    if (r->trace_id) np_ambient_pop(r->c, r->trace_id);
     if (r->ranges_id) np_ambient_pop(r->c, r->ranges_id);
     if (r->hooks_id) np_ambient_pop(r->c, r->hooks_id);
-    r->ranges_id = r->hooks_id = 0;
+    r->trace_id = r->ranges_id = r->hooks_id = 0;
 }
 
 neap_region *neap_region_begin(neap_ctx *c, const neap_region_opts *o, neap_tensor *const *inputs, int n)
@@ -157,6 +203,11 @@ neap_region *neap_region_begin(neap_ctx *c, const neap_region_opts *o, neap_tens
         r->ranges_id = np_ambient_push(c, NP_AMB_REGION, 0, &r->ranges, r->name, NULL);
         if (!r->ranges_id) goto fail;
     }
+    if (r->log) {
+        r->trace_id = np_ambient_push(c, NP_AMB_TRACE, 0, &r->log->tracer, r->name, NULL);
+        if (!r->trace_id) goto fail;
+    }
+    r->first_storage = c->next_storage;
     return r;
 fail:
     leave(r);
@@ -169,6 +220,7 @@ void neap_region_end(neap_ctx *c, neap_region *r, int ok)
     (void)c;
     leave(r);
     r->completed = ok != 0;
+    settle_cells(r);
     np_region_drop(r);
 }
 
@@ -199,6 +251,18 @@ int neap_checkpoint(neap_ctx *c, neap_fn fn, neap_tensor *const *inputs, int n, 
 uint64_t neap_early_stop_begin(neap_ctx *c, int on)
 {
     return np_ambient_push(c, NP_AMB_EARLY_STOP, on != 0, NULL, "set_checkpoint_early_stop", NULL);
+}
+
+uint64_t neap_checkpoint_debug_begin(neap_ctx *c, int on)
+{
+    return np_ambient_push(c, NP_AMB_DEBUG, on, NULL, "set_checkpoint_debug_enabled", NULL);
+}
+
+neap_region *np_recording_region(neap_ctx *c)
+{
+    np_ambient_entry *e = np_ambient_get(c, NP_AMB_HOOKS);
+    np_hook_pair *p = e ? e->payload : NULL;
+    return p && p->pack == record_pack ? p->owner : NULL;
 }
 
 int neap_in_recompute(neap_ctx *c)

@@ -13,6 +13,7 @@
 typedef struct np_entry { /* a recomputed value waiting to be fetched under one pass key */
     uint64_t key;
     neap_tensor *t;       /* NULL: fetched already */
+    uint64_t version;     /* when it was saved */
     struct np_entry *next;
 } np_entry;
 
@@ -24,7 +25,13 @@ typedef struct np_marker {
 
 typedef struct np_saved_meta { /* what the forward saw at a position */
     uint8_t dtype, ndim, device;
+    bool captured;        /* made outside of the region and no input of it: must still be the same, unchanged */
     int64_t shape[NEAP_MAX_DIMS];
+    np_version *cell;     /* captured: its version cell (counted) and version; inside values: version at the pack */
+    uint64_t version;
+    uint64_t storage;     /* id */
+    uint64_t hash;        /* determinism "values" */
+    bool mutated;         /* made inside, and changed in place after it was saved */
 } np_saved_meta;
 
 /* A key under which the region has been recomputed; linked in the context until the pass ends. */
@@ -52,7 +59,16 @@ struct neap_region {
     np_range_log ranges;
     np_hook_pair *pair;   /* in force during the forward */
     uint64_t hooks_id, ranges_id; /* ambient entries of the forward */
-    int64_t dtype;        /* default dtype at the forward */
+    int64_t dtype, device; /* defaults at the forward */
+    uint64_t first_storage; /* storages above this id were made inside */
+    bool debug;
+    struct np_oplog *log;  /* the forward's ops (determinism "ops", "values", debug), or NULL */
+    uint64_t trace_id;
+    void (*where)(neap_ctx *c, void *user, char *buf, size_t n);
+};
+
+struct neap_group {
+    uint64_t key; /* stands in a pass id's place */
 };
 
 #endif

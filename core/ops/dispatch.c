@@ -115,10 +115,19 @@ static bool run_reference(np_frame *f, const np_op *impl)
     return ok && !np_pending(f->c);
 }
 
+/* Values that a selective checkpoint did not keep have a shape but no bytes. */
+static bool check_not_dry(np_frame *f)
+{
+    for (int i = 0; i < f->n_in; i++)
+        if (f->in[i] && f->in[i]->st->dry) return np_fail_dry(f->c);
+    return true;
+}
+
 static bool compute(np_frame *f, const np_op *impl, np_kernel kernel, bool inplace)
 {
     neap_ctx *c = f->c;
     if (!kernel && !all_views(f)) return run_reference(f, impl);
+    if (c->n_dry && !all_views(f) && !check_not_dry(f)) return false;
     if (!allocate(f, inplace)) return false;
     if (all_views(f)) return true;
     c->counts[f->op->index].kernels++;
@@ -139,6 +148,17 @@ static bool inner_or_compute(np_frame *f, const np_op *impl, np_kernel kernel, b
     return compute(f, impl, kernel, inplace);
 }
 
+bool np_compute_below(np_frame *f, uint64_t id)
+{
+    const np_op *impl = impl_of(f->op);
+    np_ambient_entry *inner = np_ambient_below(f->c, NP_AMB_INNER, id);
+    if (inner && inner->payload) {
+        np_mode *m = inner->payload;
+        return m->call(f->c, m->user, f, inner->id);
+    }
+    return compute(f, impl, find_kernel(f, impl), (f->op->tags & NP_INPLACE) != 0);
+}
+
 /* Counters of random ops. Streams only move forward: a call that fails later keeps its range. */
 static np_rng_range reserve(np_frame *f, const np_op_facts *facts)
 {
@@ -150,7 +170,10 @@ static bool records(const np_frame *f, const np_op *impl)
 {
     if (impl->tags & NP_NODIFF) return false;
     for (int i = 0; i < f->n_in; i++)
-        if (f->in[i] && f->in[i]->ag && (f->in[i]->ag->requires_grad || is_stale(f->in[i]))) return np_grad_on(f->c);
+        if (f->in[i] && f->in[i]->ag && (f->in[i]->ag->requires_grad || is_stale(f->in[i]))) {
+            if (np_grad_on(f->c)) return true;
+            if (f->c->on_unrecorded) f->c->on_unrecorded(f->c, f->in[i]);
+        }
     return false;
 }
 
@@ -167,6 +190,15 @@ static bool check_stale_views(np_frame *f)
     return true;
 }
 
+/* Whoever follows the sequence of ops (determinism checks, debug) sees each one here, checked but not yet run. */
+static void trace(np_frame *f)
+{
+    np_ambient_entry *e = np_ambient_get(f->c, NP_AMB_TRACE);
+    if (!e || !e->payload) return;
+    np_tracer *t = e->payload;
+    t->op(f->c, t->user, f);
+}
+
 static bool run(np_frame *f, const np_op *impl)
 {
     neap_ctx *c = f->c;
@@ -178,6 +210,7 @@ static bool run(np_frame *f, const np_op *impl)
         if (!np_pending(c)) np_fail(c, NEAP_E_INTERNAL, "infer failed without saying why");
         return false;
     }
+    if (c->ambient.n) trace(f);
     const bool recording = records(f, impl);
     if (inplace && !check_inplace(f, recording)) return false;
     np_kernel kernel = find_kernel(f, impl);

@@ -205,8 +205,15 @@ static inline const np_op_facts *np_facts(neap_ctx *c, const np_op *op) /* NULL:
 typedef struct np_mode {
     bool (*call)(neap_ctx *c, void *user, np_frame *f, uint64_t id);
     void *user;
+    void (*end)(neap_ctx *c, void *user); /* neap_end was called, or NULL */
 } np_mode;
 bool np_dispatch_below(np_frame *f, uint64_t id); /* continues below the mode with this ambient id */
+bool np_compute_below(np_frame *f, uint64_t id);  /* the same for inner modes: the next one, or the kernel */
+/* NP_AMB_TRACE: told of every op, after its checks and before it runs. */
+typedef struct np_tracer {
+    void (*op)(neap_ctx *c, void *user, const np_frame *f);
+    void *user;
+} np_tracer;
 
 /* ---- calling */
 /* The one dispatcher. f->c, op, in, n_in, attr are set by the caller (zeroed otherwise). On success f->out

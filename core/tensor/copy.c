@@ -262,6 +262,7 @@ bool np_copy_into(neap_ctx *c, neap_tensor *dst, const neap_tensor *src)
     bool same, done;
     if (!fits(c, dst, src)) return false;
     if (dst->numel == 0) return true;
+    if (src->st->dry || dst->st->dry) return np_fail_dry(c);
     if (np_may_overlap(dst, src, &same)) {
         if (same) return true;
         neap_tensor *copy = np_contiguous_copy(c, (neap_tensor *)src);

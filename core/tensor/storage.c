@@ -25,6 +25,7 @@ static np_storage *storage_shell(neap_ctx *c, np_device *d, size_t bytes, neap_c
     s->version = &s->cell;
     s->cell.refs = 1;
     s->refs = 1;
+    s->id = ++c->next_storage;
     s->dev = d;
     s->bytes = bytes;
     s->category = (uint8_t)cat;
@@ -45,6 +46,24 @@ np_storage *np_storage_new(neap_ctx *c, np_device *d, size_t bytes)
     }
     s->counted = true;
     return s;
+}
+
+np_storage *np_storage_dry(neap_ctx *c, np_device *d, size_t bytes)
+{
+    np_storage *s = storage_shell(c, d, bytes, NEAP_TEMP);
+    if (!s) return NULL;
+    s->dry = true;
+    s->data = s->inline_data;
+    c->n_dry++;
+    return s;
+}
+
+void *np_fail_dry(neap_ctx *c)
+{
+    return np_fail(c, NEAP_E_SAC_DRY,
+                   "a value is read in the recompute that the selective checkpoint did not keep, because no gradient "
+                   "needs it: %s; let its policy answer \"prefer_recompute\" for that op",
+                   c->dry_note ? c->dry_note : "a saved op");
 }
 
 np_storage *np_storage_number(neap_ctx *c)
@@ -74,6 +93,7 @@ void np_storage_free(neap_ctx *c, np_storage *s)
 {
     if (!s || --s->refs > 0) return;
     neap_category cat = (neap_category)s->category;
+    if (s->dry) c->n_dry--;
     if (s->foreign || s->data == s->inline_data) {
         if (s->counted) np_mem_uncount(&s->dev->mem, s->bytes, cat);
     } else {

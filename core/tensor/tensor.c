@@ -100,6 +100,19 @@ neap_tensor *np_tensor_new(neap_ctx *c, np_device *d, neap_dtype dtype, int ndim
     return t;
 }
 
+neap_tensor *np_tensor_dry(neap_ctx *c, np_device *d, neap_dtype dtype, int ndim, const int64_t *shape)
+{
+    size_t bytes;
+    int64_t stride[NEAP_MAX_DIMS];
+    if (!shape_bytes(c, ndim, shape, dtype, &bytes)) return NULL;
+    np_storage *st = np_storage_dry(c, d, bytes);
+    neap_tensor *t = st ? tensor_over_take(c, st, dtype) : NULL;
+    if (!t) return NULL;
+    np_contiguous_strides(ndim, shape, stride);
+    np_tensor_geometry(t, ndim, shape, stride, 0);
+    return t;
+}
+
 neap_tensor *np_tensor_view(neap_tensor *base, int ndim, const int64_t *shape, const int64_t *stride,
                             int64_t offset)
 {
@@ -228,7 +241,7 @@ int neap_is_contiguous(const neap_tensor *t)
 }
 void *neap_data(neap_tensor *t)
 {
-    return t ? np_ptr(t) : NULL;
+    return t && !t->st->dry ? np_ptr(t) : NULL;
 }
 uint64_t neap_tensor_version(const neap_tensor *t)
 {
@@ -247,7 +260,8 @@ static bool readable(neap_ctx *c, const neap_tensor *t)
 {
     if (np_pending(c)) return false;
     if (!t) np_fail(c, NEAP_E_ARG, "the tensor is NULL");
-    return t != NULL;
+    else if (t->st->dry) np_fail_dry(c);
+    return t && !t->st->dry;
 }
 
 /* The one element of t, in `raw` (8 bytes). */
@@ -282,6 +296,7 @@ int neap_item_int(neap_ctx *c, neap_tensor *t, int64_t *out)
 
 neap_tensor *np_to_host(neap_ctx *c, neap_tensor *t)
 {
+    if (t->st->dry) return np_fail_dry(c);
     if (t->contiguous && t->st->dev->backend.host_memory) return np_hold_ref(t);
     neap_tensor *h = np_tensor_new(c, c->devices[0], (neap_dtype)t->dtype, t->ndim, t->shape);
     if (h && !np_copy_into(c, h, t)) np_drop(h), h = NULL;

@@ -20,7 +20,9 @@ typedef struct np_storage {
     uint8_t category; /* neap_category */
     bool counted;     /* in live bytes (numbers used as operands are not) */
     bool foreign;     /* release() owns the bytes */
+    bool dry;         /* no bytes: a value that a selective checkpoint did not keep */
     int32_t saved;    /* slots that hold it: category SAVED while > 0, if it was TEMP */
+    uint64_t id;                /* ascending in order of creation */
     np_device *dev;
     np_version *version;        /* = &cell, which outlives the bytes while someone watches */
     np_version cell;
@@ -50,6 +52,8 @@ struct neap_tensor {
 /* ---- storages */
 np_storage *np_storage_new(neap_ctx *c, np_device *d, size_t bytes); /* category from ambient */
 void np_storage_free(neap_ctx *c, np_storage *s);                    /* drops one reference */
+np_storage *np_storage_dry(neap_ctx *c, np_device *d, size_t bytes);      /* has no bytes: reading it is E-SAC-DRY */
+void *np_fail_dry(neap_ctx *c);
 void np_storage_set_category(np_storage *s, neap_category cat);
 void np_version_free(neap_ctx *c, np_version *v);
 static inline void np_bump(neap_tensor *t)
@@ -61,6 +65,7 @@ static inline void np_bump(neap_tensor *t)
 /* Fresh contiguous tensor (uninitialised). NULL with E-DIMS, E-SHAPE (negative size, overflow), E-NOMEM ...
  */
 neap_tensor *np_tensor_new(neap_ctx *c, np_device *d, neap_dtype t, int ndim, const int64_t *shape);
+neap_tensor *np_tensor_dry(neap_ctx *c, np_device *d, neap_dtype t, int ndim, const int64_t *shape);
 /* A view: same storage, own geometry (strides in elements). Caller guarantees it is inside the storage. */
 neap_tensor *np_tensor_view(neap_tensor *base, int ndim, const int64_t *shape, const int64_t *stride,
                             int64_t offset);
