@@ -6,10 +6,10 @@
 #   make check      compilers, sanitizers, valgrind, gates    make install   PREFIX=/usr/local DESTDIR=
 #   make deps       missing Debian packages                   make clean
 #
-# Variables: CC=gcc|clang  SAN=1 (ASan, UBSan)  TSAN=1  BUILD=dir  V=1 (show commands)
+# Variables: CC=gcc|clang  SAN=1 (ASan, UBSan)  TSAN=1  BUILD=dir  V=1 (show commands)  PARTS="san fuzz" (of check)
 
 CC := $(if $(filter default undefined,$(origin CC)),gcc,$(CC))
-VARIANT := $(if $(SAN),-san)$(if $(TSAN),-tsan)
+VARIANT := $(if $(SAN),-san)$(if $(TSAN),-tsan)$(if $(FUZZ),-fuzz)
 BUILD ?= build$(VARIANT)
 PREFIX ?= /usr/local
 LUA ?= lua5.4
@@ -35,6 +35,9 @@ endif
 ifdef TSAN
 SANFLAGS := -fsanitize=thread -fno-omit-frame-pointer
 endif
+ifdef FUZZ # for libFuzzer: clang only
+SANFLAGS := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+endif
 MARCH_0 := -march=x86-64
 MARCH_1 := -march=x86-64-v3
 MARCH_2 := -march=x86-64-v4
@@ -53,6 +56,7 @@ BINDINGS := $(filter-out bindings/program.c,$(sort $(wildcard bindings/*.c)))
 LUA_FILES := $(sort $(wildcard lua/*.lua lua/*/*.lua lua/*/*/*.lua))
 TESTS := $(patsubst tests/core/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/core/test_*.c)))
 EMBED := $(patsubst examples/embed/%.c,$(BUILD)/examples/%,$(sort $(wildcard examples/embed/*.c)))
+FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
 BENCH := $(patsubst bench/%.c,$(BUILD)/bench/%,$(sort $(wildcard bench/*.c)))
 
 CORE_OBJ := $(CORE:core/%.c=$(OBJ)/%.o) $(GENERATED:$(GEN)/%.c=$(OBJ)/gen/%.o) \
@@ -61,7 +65,7 @@ BINDINGS_OBJ := $(BINDINGS:%.c=$(OBJ)/%.o) $(OBJ)/gen/lua_files.o
 
 # ---- what is built ----------------------------------------------------------------------------------------
 
-.PHONY: build all-tests deps demo test run-tests check bench install uninstall docs format clean objects
+.PHONY: build all-tests fuzzers deps demo test run-tests check bench install uninstall docs format clean objects
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
@@ -70,6 +74,7 @@ HAVE_BINDINGS := $(if $(BINDINGS),$(BUILD)/libneap-lua.so $(BUILD)/lua/neapcore.
 build: $(BUILD)/libneap.so $(BUILD)/libneap.a $(HAVE_BINDINGS) $(HAVE_PROGRAM) $(BUILD)/lua/neap $(EMBED)
 objects: $(CORE_OBJ) $(BINDINGS_OBJ)
 all-tests: build $(TESTS) $(BENCH)
+fuzzers: $(FUZZERS)
 
 # The files that follow from the op entries. Each is rewritten only when its content changes.
 $(GEN)/.stamp: tools/gen.lua $(OPS)
@@ -151,6 +156,11 @@ $(BUILD)/tests/test_lua_%: tests/core/test_lua_%.c $(BUILD)/libneap-test.a $(BIN
 	$(call say,TEST)
 	$(Q)$(CC) $(FLAGS) -I$(LUA_INC) -Ibindings -Itests/core -MMD -MP -MF $@.d $< -o $@ $(BINDINGS_OBJ) \
 	  $(BUILD)/libneap-test.a -lcmocka $(LUA_LIB) $(LIBS)
+# With FUZZ=1 libFuzzer brings main; otherwise a program that runs the files it is given.
+$(BUILD)/fuzz/%: tests/fuzz/%.c $(BUILD)/libneap-test.a
+	$(call say,FUZZ)
+	$(Q)$(CC) $(FLAGS) $(if $(FUZZ),-fsanitize=fuzzer -DNEAP_LIBFUZZER) -MMD -MP -MF $@.d $< -o $@ \
+	  $(BUILD)/libneap-test.a $(LIBS)
 $(BUILD)/bench/%: bench/%.c $(BUILD)/libneap-test.a
 	$(call say,BENCH)
 	$(Q)$(CC) $(FLAGS) -MMD -MP -MF $@.d $< -o $@ $(BUILD)/libneap-test.a $(LIBS)
@@ -165,7 +175,7 @@ $(BUILD)/examples/script: examples/embed/script.c $(BUILD)/libneap-lua.so
 	$(Q)$(CC) -std=c11 $(WARN) $(CFLAGS) $(SANFLAGS) -Icore -I$(GEN) -Ibindings -I$(LUA_INC) -MMD -MP -MF $@.d $< -o $@ \
 	  -Wl,-rpath,'$$ORIGIN/..' -L$(BUILD) -lneap-lua -lneap $(LUA_LIB) -lm -ldl
 
--include $(CORE_OBJ:.o=.d) $(BINDINGS_OBJ:.o=.d) $(OBJ)/bindings/program.d $(TESTS:=.d) $(BENCH:=.d) $(EMBED:=.d)
+-include $(CORE_OBJ:.o=.d) $(BINDINGS_OBJ:.o=.d) $(OBJ)/bindings/program.d $(TESTS:=.d) $(FUZZERS:=.d) $(BENCH:=.d) $(EMBED:=.d)
 
 # ---- what is done with it ---------------------------------------------------------------------------------
 
@@ -183,7 +193,7 @@ run-tests:
 	@$(LUA) tests/run.lua $(BUILD) $(if $(SAN),asan)$(if $(TSAN),tsan)
 check:
 	@tools/deps.sh build test check
-	@tools/check.sh
+	@tools/check.sh $(PARTS)
 bench: all-tests
 	@bench/run.sh $(BUILD)
 docs:

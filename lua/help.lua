@@ -436,8 +436,10 @@ help.remedies = {
   ["E-REENTRANT-GRAD"] = "loss:backward(), or {use_reentrant = false}",
   ["E-REENTRANT-CAPTURED"] = "{use_reentrant = false}, or pass the tensor as an argument",
   ["E-REENTRANT-HIGHER"] = "{use_reentrant = false} supports every order",
-  ["E-NONE-REQUIRE-GRAD"] = "the function's results are detached or made under no_grad; {use_reentrant = false} allows it",
-  ["E-OPS"] = "the message shows both ops and their lines: a changed number, branch or upvalue; checkpoint.once remembers decisions",
+  ["E-NONE-REQUIRE-GRAD"] =
+    "the function's results are detached or made under no_grad; {use_reentrant = false} allows it",
+  ["E-OPS"] = "the message shows both ops and their lines: a changed number, branch or upvalue; "
+    .. "checkpoint.once remembers decisions",
   ["E-VALUES"] = "something outside of the function changed: a captured tensor, a generator of your own, the clock",
   ["E-CONTEXT-REUSED"] = "call create_selective_checkpoint_contexts inside context_fn: one fresh pair a call",
   ["E-BADOP"] = "list values of neap.ops, such as {neap.ops.matmul}",

@@ -1,56 +1,164 @@
 #!/bin/sh
-# Everything that `make test` does not do: both compilers, sanitizers, valgrind, gates, style. Ends with what failed.
+# Everything that `make test` does not do: both compilers, sanitizers, valgrind, fuzzers, gates, style.
+#
+#   tools/check.sh [part ...]     all parts, or those named; they are listed at the end of this file
+#
+# Prints one line a part with its figures, and the end of the log of a part that failed. The logs are in
+# build/check/. The status is 1 when any part failed. What is shortened is shortened by the variables below, which the
+# lines repeat; nothing is left out in silence.
 set -u
+steps=${NEAP_TEST_STEPS:-}   # rounds of the long loops; by default fewer under the slow tools
+fuzz_seconds=${NEAP_FUZZ_SECONDS:-20}
 jobs="-j$(nproc)"
+logs=build/check
+mkdir -p "$logs"
+wanted="$*"
 failed=""
-step() { # name command...
+n_run=0
+
+part() { # name function: the function's last line is what the summary says
     name=$1
-    shift
-    printf '\n== %s\n' "$name"
-    if ! "$@"; then
-        failed="$failed $name;"
-        printf '== %s FAILED\n' "$name"
+    case " $wanted " in "  " | *" $name "*) ;; *) return ;; esac
+    n_run=$((n_run + 1))
+    begin=$(date +%s)
+    if "$2" >"$logs/$name.log" 2>&1 </dev/null; then
+        verdict=ok
+    else
+        verdict=FAILED
+        failed="$failed $name"
     fi
-}
-valgrind_suite() {
-    rc=0
-    for t in build/tests/test_*; do
-        case $t in *.d | *test_ops | *test_ops_grad) continue ;; esac # the op walks run under ASan instead
-        NEAP_BLAS=none valgrind -q --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite,indirect \
-            "$t" >/dev/null 2>build/valgrind.txt || { tail -40 build/valgrind.txt; echo "$t"; rc=1; }
-    done
-    for op in softplus sum matmul softmax gather cat dropout; do
-        NEAP_TEST_OP=$op NEAP_BLAS=none valgrind -q --error-exitcode=99 --leak-check=full build/tests/test_ops_grad \
-            >/dev/null 2>build/valgrind.txt || { tail -40 build/valgrind.txt; echo "$op"; rc=1; }
-    done
-    return $rc
-}
-two_contexts() { make $jobs TSAN=1 build-tsan/tests/test_two_contexts && build-tsan/tests/test_two_contexts; }
-style() { clang-format --dry-run -Werror $(git ls-files 'core/*.[ch]' 'bindings/*.[ch]' 'tests/*.[ch]' 'bench/*.[ch]' 'examples/*.[ch]'); }
-headers() { # the public header is C99, C11 and C++17
-    for std in c99 c11; do
-        echo '#include "neap.h"' | gcc -std=$std -Wall -Wextra -Wpedantic -Werror -Icore -Ibuild/gen -fsyntax-only -x c - || return 1
-    done
-    if command -v g++ >/dev/null; then
-        echo '#include "neap.h"' | g++ -std=c++17 -Wall -Wextra -Wpedantic -Werror -Icore -Ibuild/gen -fsyntax-only -x c++ -
-    fi
+    printf '%-10s %-6s %4d s  %s\n' "$name" "$verdict" $(($(date +%s) - begin)) "$(tail -1 "$logs/$name.log")"
+    [ $verdict = ok ] || tail -40 "$logs/$name.log" | sed 's/^/    /'
 }
 
-step "gcc" make $jobs all-tests
-step "clang" make $jobs CC=clang BUILD=build-clang objects
-step "public header" headers
-step "includes" lua5.4 tools/check_includes.lua
-step "symbols" tools/check_symbols.sh build
-step "luacheck" luacheck -q .
-step "format" style
-step "instruction gates" tools/callgrind.sh build
-step "sanitizers" make SAN=1 $jobs all-tests
-step "sanitized tests" make SAN=1 run-tests
-step "two contexts under TSan" two_contexts
-step "valgrind" valgrind_suite
+compiled() { # build directory
+    echo "$(find "$1/obj" -name '*.o' | wc -l) objects, no warning"
+}
+use_gcc() { make $jobs CC=gcc all-tests && compiled build; }
+use_clang() { make $jobs CC=clang BUILD=build-clang all-tests && compiled build-clang; }
+
+header() { # the public headers are C99, C11 and C++17, each alone
+    n=0
+    for h in neap.h neap_ops.h; do
+        for std in c99 c11; do
+            echo "#include \"$h\"" | gcc -std=$std -Wall -Wextra -Wpedantic -Werror -Icore -Ibuild/gen -fsyntax-only -x c - ||
+                return 1
+        done
+        for cxx in g++ clang++; do
+            command -v $cxx >/dev/null || continue
+            echo "#include \"$h\"" |
+                $cxx -std=c++17 -Wall -Wextra -Wpedantic -Werror -Icore -Ibuild/gen -fsyntax-only -x c++ - || return 1
+            n=$((n + 1))
+        done
+    done
+    [ $n -gt 0 ] || { echo "no C++ compiler"; return 1; }
+    echo "neap.h and neap_ops.h as C99, C11 and C++17"
+}
+
+symbols() { tools/check_symbols.sh build; }
+includes() { lua5.4 tools/check_includes.lua; }
+lua_style() { luacheck -q --no-color . | tee /dev/stderr | grep -q '^Total: 0 warnings / 0 errors' && echo "no warning"; }
+c_style() {
+    list=$(find core bindings tests bench examples -name '*.[ch]' | LC_ALL=C sort)
+    off=$(for f in $list; do clang-format "$f" | cmp -s - "$f" || echo "$f"; done)
+    [ -z "$off" ] || { echo "$off"; echo "$(echo "$off" | wc -l) files differ from clang-format's"; return 1; }
+    echo "$(echo "$list" | wc -l) files as clang-format has them"
+}
+gates() { tools/callgrind.sh build && echo "every gate kept"; }
+
+# Both suites under ASan, UBSan and LeakSanitizer.
+sanitizers() {
+    make SAN=1 CC=gcc $jobs all-tests || return 1
+    echo "NEAP_TEST_STEPS=${steps:-2000}"
+    NEAP_TEST_STEPS=${steps:-2000} make SAN=1 run-tests
+}
+threads() {
+    list="test_two_contexts test_base_pool test_products"
+    make $jobs CC=gcc TSAN=1 $(printf 'build-tsan/tests/%s ' $list) || return 1
+    for t in $list; do
+        TSAN_OPTIONS=halt_on_error=1:exitcode=66 NEAP_BLAS=none NEAP_TEST_STEPS=${steps:-200} build-tsan/tests/$t || return 1
+    done
+    echo "no race in: $list"
+}
+
+# OpenBLAS is left out: valgrind knows neither its threads' stacks nor its newest instructions.
+memcheck() {
+    NEAP_BLAS=none valgrind -q --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite,indirect \
+        --show-leak-kinds=definite,indirect "$@"
+}
+valgrind_core() {
+    n=0
+    for t in build/tests/test_*; do
+        case $t in *.d) continue ;; esac
+        echo "$t"
+        CMOCKA_MESSAGE_OUTPUT=TAP NEAP_TEST_DIR=tests NEAP_TEST_STEPS=${steps:-40} memcheck "$t" || return 1
+        n=$((n + 1))
+    done
+    ok=$(grep -c '^ok ' "$logs/vg-core.log")
+    echo "$ok tests of $n programs, NEAP_TEST_STEPS=${steps:-40}"
+}
+valgrind_lua() {
+    NEAP_TEST_STEPS=${steps:-100} LUA_PATH='build/lua/?.lua;build/lua/?/init.lua;./?.lua;;' LUA_CPATH='build/lua/?.so;;'
+    export NEAP_TEST_STEPS LUA_PATH LUA_CPATH
+    scripts=0
+    for s in tests/lua/golden/*.lua; do
+        echo "$s"
+        memcheck lua5.4 -W "$s" || return 1
+        scripts=$((scripts + 1))
+    done
+    for s in bindings checkpoint checkpoint_forms nn optim state training peak golden_ops data; do
+        echo "$s"
+        memcheck lua5.4 -W /usr/bin/busted -o tests/output.lua --no-auto-insulate tests/lua/${s}_spec.lua || return 1
+    done
+    n=$(awk '/^totals:/ { n += $2 } END { print n }' "$logs/vg-lua.log")
+    echo "$scripts golden scripts and $n tests, NEAP_TEST_STEPS=$NEAP_TEST_STEPS"
+}
+
+fuzzers() {
+    corpus=build/check/corpus
+    rm -rf "$corpus"
+    lua5.4 tests/fuzz/make_corpus.lua "$corpus" || return 1
+    make SAN=1 CC=gcc $jobs fuzzers || return 1
+    n=0
+    for d in "$corpus"/*; do
+        build-san/fuzz/fuzz_"${d##*/}" "$d"/* || return 1
+        n=$((n + $(ls "$d" | wc -l)))
+    done
+    if ! echo 'int LLVMFuzzerTestOneInput(const char *d, long n) { (void)d; return n < 0; }' |
+        clang -fsanitize=fuzzer -x c - -o build/check/probe; then
+        echo "$n seeds replayed under ASan; this clang has no libFuzzer (libclang-rt-*-dev): nothing fuzzed"
+        return
+    fi
+    make FUZZ=1 CC=clang $jobs fuzzers || return 1
+    runs=""
+    for d in "$corpus"/*; do
+        kind=${d##*/}
+        mkdir -p build/check/found
+        build-fuzz/fuzz/fuzz_$kind -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=2048 -max_len=4096 \
+            -artifact_prefix=build/check/found/ -print_final_stats=1 "$d" >"$logs/fuzz-$kind.log" 2>&1 ||
+            { tail -40 "$logs/fuzz-$kind.log"; return 1; }
+        runs="$runs, $kind $(sed -n 's/.*number_of_executed_units: *//p' "$logs/fuzz-$kind.log")"
+    done
+    echo "$n seeds replayed under ASan; inputs in $fuzz_seconds s each:${runs#,}"
+}
+
+part gcc use_gcc
+part clang use_clang
+part header header
+part includes includes
+part symbols symbols
+part luacheck lua_style
+part format c_style
+part gates gates
+part san sanitizers
+part tsan threads
+part vg-core valgrind_core
+part vg-lua valgrind_lua
+part fuzz fuzzers
 
 if [ -n "$failed" ]; then
     printf '\ncheck failed:%s\n' "$failed"
     exit 1
 fi
-printf '\ncheck passed\n'
+[ $n_run -gt 0 ] || { echo "no such part: $wanted"; exit 2; }
+printf '\ncheck passed: %d parts\n' $n_run

@@ -1,10 +1,9 @@
 /* fuzz.h - what the fuzzed readers share. Each program is a libFuzzer target (built with -DNEAP_LIBFUZZER
  * -fsanitize=fuzzer) or, without that, a program that runs the files given as arguments once.
  * Build and run:
- *   make SAN=1 CC=clang build-san/libneap-test.a
- *   clang -g -fsanitize=fuzzer,address,undefined -DNEAP_LIBFUZZER -Icore -Ibuild-san/gen \
- *         tests/fuzz/fuzz_idx.c build-san/libneap-test.a -lm -lpthread -ldl -lz -ljansson -o fuzz_idx
- *   lua5.4 tests/fuzz/make_corpus.lua corpus && ./fuzz_idx corpus/idx */
+ *   make FUZZ=1 CC=clang fuzzers
+ *   lua5.4 tests/fuzz/make_corpus.lua corpus && build-fuzz/fuzz/fuzz_idx corpus/idx
+ * `make check PARTS=fuzz` replays the seeds under ASan and fuzzes for a while. */
 #ifndef NEAP_FUZZ_H
 #define NEAP_FUZZ_H
 

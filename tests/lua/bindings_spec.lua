@@ -184,6 +184,7 @@ describe("functions in graphs", function()
     local plain = leaf()
     local g = neap.grad(plain:sin():exp():sum(), plain, { create_graph = true })
     assert.is_true(neap.allclose(neap.grad((w.grad * w.grad):sum(), w), neap.grad((g * g):sum(), plain)))
+    w.grad = nil -- its graph holds w, and w holds it: nothing else would end the two
   end)
 
   it("what a hook is lent is gone afterwards, unless kept", function()
