@@ -51,6 +51,9 @@ bool np_slot_pack(neap_ctx *c, np_slot *s, neap_tensor *t, struct neap_node *own
  * `owner` is the node that owns the slot (identity of own results), NULL for region inputs. */
 neap_tensor *np_slot_unpack(neap_ctx *c, np_slot *s, struct neap_node *owner);
 void np_slot_release(neap_ctx *c, np_slot *s);
+/* Bytes that only a graph or a store still wants are category SAVED. */
+void np_hold_bytes(np_storage *s);
+void np_release_bytes(np_storage *s);
 /* Keeps the tensor itself (own results as a detached alias): what a slot does when no pair is in force. */
 bool np_slot_hold(np_slot *s, neap_tensor *t, struct neap_node *owner);
 

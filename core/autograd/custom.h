@@ -14,4 +14,11 @@ typedef struct np_custom_frame { /* the running custom backward; nested ones lin
 /* dx[i]: new references or NULL. */
 bool np_custom_backward(neap_ctx *c, struct neap_node *n, neap_tensor **g, neap_tensor **dx, const bool *need);
 
+/* engine.c, for the reentrant checkpoint: does this pass or one around it have a target list? And the pass inside a
+ * reentrant node's backward: leaves[i] stands for input i of node, whose gradient buffer in the running pass gets every
+ * contribution on its own. */
+bool np_pass_has_targets(neap_ctx *c);
+bool np_run_reentrant(neap_ctx *c, struct neap_node *node, neap_tensor *const *outs, neap_tensor *const *grads, int n_outs,
+                      neap_tensor *const *leaves, int n_leaves);
+
 #endif

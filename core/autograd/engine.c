@@ -16,6 +16,7 @@ typedef struct np_record {
     struct np_record *all;   /* list of the pass */
     int64_t deps;            /* gradients still to come */
     bool visited;
+    const np_edge *sink;     /* a reentrant pass's own leaf: contributions go on to this place of the outer pass */
     bool target;             /* capture here */
     bool exec;               /* something below is wanted: run the node */
     neap_tensor *buf[];      /* n_out gradient buffers */
@@ -31,6 +32,9 @@ typedef struct np_pass {
     const np_edge *targets;  /* NULL: every leaf */
     int n_targets;
     neap_tensor **captured;  /* per target, for grad(); NULL: leaves accumulate */
+    const struct neap_node *sink_node; /* of a reentrant pass: the outer node, and the leaves of its inputs */
+    neap_tensor *const *leaves;
+    int n_leaves;
 } np_pass;
 
 const np_pass_facts *np_current_pass(neap_ctx *c) { return c->pass ? &c->pass->facts : NULL; }
@@ -496,6 +500,24 @@ static bool capture(np_pass *p, np_record *r)
     return true;
 }
 
+/* The buffer that contributions along an edge are added to: this pass's, or through a sink the outer pass's. */
+static neap_tensor **buffer_of(np_pass *p, const np_edge *e)
+{
+    np_record *r = e->node->record;
+    if (!r->sink) return &r->buf[e->out_nr];
+    np_record *o = r->sink->node->record;
+    while (o && o->pass != p->outer) o = o->outer;
+    return o ? &o->buf[r->sink->out_nr] : NULL;
+}
+
+static bool contribute(np_pass *p, const np_edge *e, neap_tensor *g_take)
+{
+    neap_tensor **buf = buffer_of(p, e);
+    if (buf) return accumulate(p, buf, g_take);
+    np_drop(g_take); /* the outer pass does not want it */
+    return true;
+}
+
 static bool hand_out(np_pass *p, struct neap_node *n, neap_tensor **dx)
 {
     bool ok = true;
@@ -505,7 +527,7 @@ static bool hand_out(np_pass *p, struct neap_node *n, neap_tensor **dx)
         dx[i] = NULL;
         if (!t) continue;
         if (ok && e->node)
-            ok = accumulate(p, &e->node->record->buf[e->out_nr], t);
+            ok = contribute(p, e, t);
         else
             np_drop(t);
     }
@@ -592,14 +614,26 @@ static bool prepare(np_pass *p, const np_edge *roots, neap_tensor *const *grads,
     for (int i = 0; i < n_roots; i++)
         if (!discover(p, roots[i].node)) return false;
     for (int i = 0; i < n_roots; i++) {
-        np_record *r = roots[i].node->record;
-        if (!accumulate(p, &r->buf[roots[i].out_nr], np_hold_ref(grads[i]))) return false;
+        if (!contribute(p, &roots[i], np_hold_ref(grads[i]))) return false;
     }
     for (int i = 0; i < n_roots; i++) {
         np_record *r = roots[i].node->record;
         bool twice = false;
         for (int k = 0; k < i; k++) twice = twice || roots[k].node == roots[i].node;
         if (r->deps == 0 && !twice && !heap_push(p, r)) return false;
+    }
+    return true;
+}
+
+/* A pass inside a reentrant node's backward: gradients of its leaves go to the places of the node's inputs. */
+static bool place_sinks(np_pass *p, const struct neap_node *node, neap_tensor *const *leaves, int n)
+{
+    bool fresh;
+    for (int i = 0; i < n; i++) {
+        if (!np_requires_grad(leaves[i]) || !node->next[i].node) continue;
+        np_record *r = leaves[i]->ag->acc ? record_of(p, leaves[i]->ag->acc, &fresh) : NULL;
+        if (r) r->sink = &node->next[i];
+        if (!r && np_pending(p->c)) return false;
     }
     return true;
 }
@@ -611,13 +645,16 @@ static bool run_pass(neap_ctx *c, np_pass *p, const np_edge *roots, neap_tensor 
     p->c = c, p->outer = c->pass, p->facts.id = ++c->next_pass;
     c->pass = p;
     c->stop_barrier++;
-    bool ok = prepare(p, roots, grads, n_roots);
+    uint64_t quiet = np_ambient_get(c, NP_AMB_TRACE) ? np_ambient_push(c, NP_AMB_TRACE, 0, NULL, "backward", NULL) : 0;
+    bool ok = !np_pending(c) && (!p->sink_node || place_sinks(p, p->sink_node, p->leaves, p->n_leaves));
+    ok = ok && prepare(p, roots, grads, n_roots);
     while (ok && p->n_heap) ok = run_record(p, heap_pop(p));
     drop_records(p);
     np_array_free(c, p->heap);
     if (c->on_pass_end) c->on_pass_end(c, p->facts.id);
     c->stop_barrier--;
     c->pass = p->outer;
+    if (quiet) np_ambient_pop(c, quiet);
     np_ambient_pop(c, grad);
     return ok && !np_pending(c);
 }
@@ -721,6 +758,20 @@ static np_pass pass_of(const neap_backward_opts *o)
     p.facts.create_graph = o->create_graph != 0;
     p.facts.keep_graph = o->retain_graph != 0 || p.facts.create_graph;
     return p;
+}
+
+bool np_pass_has_targets(neap_ctx *c)
+{
+    for (const np_pass *p = c->pass; p; p = p->outer)
+        if (p->facts.has_targets) return true;
+    return false;
+}
+
+bool np_run_reentrant(neap_ctx *c, struct neap_node *node, neap_tensor *const *outs, neap_tensor *const *grads, int n_outs,
+                      neap_tensor *const *leaves, int n_leaves)
+{
+    np_pass p = {.sink_node = node, .leaves = leaves, .n_leaves = n_leaves};
+    return differentiate(c, &p, outs, grads, n_outs, NULL);
 }
 
 int neap_backward(neap_ctx *c, neap_tensor *out, neap_tensor *grad, const neap_backward_opts *opts)

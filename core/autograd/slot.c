@@ -16,12 +16,12 @@ static void pair_drop(neap_ctx *c, np_hook_pair *p)
 void np_hook_pair_drop(neap_ctx *c, np_hook_pair *p) { pair_drop(c, p); }
 
 /* Bytes that only the graph may still want are category SAVED while a slot holds them. */
-static void hold_bytes(np_storage *s)
+void np_hold_bytes(np_storage *s)
 {
     if (s->saved++ == 0 && s->category == NEAP_TEMP) np_storage_set_category(s, NEAP_SAVED);
 }
 
-static void release_bytes(np_storage *s)
+void np_release_bytes(np_storage *s)
 {
     if (--s->saved == 0 && s->category == NEAP_SAVED) np_storage_set_category(s, NEAP_TEMP);
 }
@@ -31,7 +31,7 @@ bool np_slot_hold(np_slot *s, neap_tensor *t, struct neap_node *owner)
     bool detach = owner && t->ag && t->ag->node;
     neap_tensor *kept = detach ? np_tensor_alias(t) : np_hold_ref(t);
     if (!kept) return false;
-    hold_bytes(kept->st);
+    np_hold_bytes(kept->st);
     s->state = NP_SLOT_HELD;
     s->t = kept;
     return true;
@@ -176,7 +176,7 @@ void np_slot_release(neap_ctx *c, np_slot *s)
     memset(s, 0, sizeof *s);
     s->state = NP_SLOT_RELEASED;
     if (old.state == NP_SLOT_HELD) {
-        if (old.t->refs > 1 || old.t->st->refs > 1) release_bytes(old.t->st); /* it lives on */
+        if (old.t->refs > 1 || old.t->st->refs > 1) np_release_bytes(old.t->st); /* it lives on */
         np_drop(old.t);
     } else if (old.state == NP_SLOT_HOOKED && old.pair->h.drop) {
         old.pair->h.drop(old.pair->h.user, old.packed);

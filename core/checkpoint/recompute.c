@@ -5,6 +5,7 @@
  * recompute leaves no trace: no entries, no mark that it was done, all ambient state as before. */
 #include "checkpoint/oplog.h"
 #include "checkpoint/recompute.h"
+#include "checkpoint/selective.h"
 
 #include <stdio.h>
 
@@ -299,7 +300,7 @@ static void leave(neap_ctx *c, const uint64_t ids[N_STATE])
         if (ids[i]) np_ambient_pop(c, ids[i]);
 }
 
-static bool copy_ranges(neap_ctx *c, const np_range_log *from, np_range_log *to)
+bool np_ranges_for_replay(neap_ctx *c, const np_range_log *from, np_range_log *to)
 {
     memset(to, 0, sizeof *to);
     if (from->n) {
@@ -350,7 +351,7 @@ static bool recompute(neap_region *r, uint64_t key)
     c->region_depth++;
     for (int i = 0; i < r->n_inputs; i++) inputs[i] = np_slot_unpack(c, &r->inputs[i], NULL);
     if (r->log && !np_pending(c)) p.log = np_oplog_new(r, r->log);
-    bool ok = !np_pending(c) && copy_ranges(c, &r->ranges, &ranges) && enter(&p, &ranges, ids);
+    bool ok = !np_pending(c) && np_ranges_for_replay(c, &r->ranges, &ranges) && enter(&p, &ranges, ids);
     ok = ok && run_function(&p, inputs);
     leave(c, ids);
     for (int i = 0; i < r->n_inputs; i++) np_drop(inputs[i]);
@@ -359,6 +360,7 @@ static bool recompute(neap_region *r, uint64_t key)
     c->region_depth--;
     ok = ok && check(&p) && link_pass(r, key);
     np_oplog_free(c, p.log);
+    for (neap_selective *s = r->selective; ok && s; s = s->next) np_selective_commit(s);
     if (!ok) drop_key(r, key);
     return ok;
 }

@@ -3,6 +3,7 @@
 #include "checkpoint/region.h"
 #include "checkpoint/oplog.h"
 #include "checkpoint/recompute.h"
+#include "checkpoint/selective.h"
 
 #include <stdio.h>
 
@@ -114,6 +115,12 @@ void np_region_drop(neap_region *r)
     if (--r->refs > 0) return;
     neap_ctx *c = r->c;
     np_region_forget_passes(r);
+    while (r->selective) {
+        neap_selective *s = r->selective;
+        r->selective = s->next;
+        np_selective_clear(s);
+        neap_selective_free(c, s);
+    }
     for (int i = 0; i < r->n_inputs; i++) np_slot_release(c, &r->inputs[i]);
     if (r->inputs) np_obj_free(c, r->inputs, sizeof *r->inputs * (size_t)r->n_inputs);
     if (r->recompute.release) r->recompute.release(r->recompute.user);

@@ -62,6 +62,7 @@ struct neap_region {
     int64_t dtype, device; /* defaults at the forward */
     uint64_t first_storage; /* storages above this id were made inside */
     bool debug;
+    struct neap_selective *selective; /* stores that recorded its forward; strong */
     struct np_oplog *log;  /* the forward's ops (determinism "ops", "values", debug), or NULL */
     uint64_t trace_id;
     void (*where)(neap_ctx *c, void *user, char *buf, size_t n);

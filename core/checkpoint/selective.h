@@ -1,0 +1,49 @@
+/* selective.h - between selective.c and the regions: the store of one checkpointed call. */
+#ifndef NP_SELECTIVE_H
+#define NP_SELECTIVE_H
+
+#include "checkpoint/recompute.h"
+
+typedef enum np_sac_state {
+    NP_SAC_RECOMPUTE,
+    NP_SAC_SAVED,
+    NP_SAC_DRY,      /* saved, but nothing needs it */
+    NP_SAC_CONSUMED
+} np_sac_state;
+
+typedef struct np_sac_kept { /* one result: an alias, a host copy, or what the user's hooks packed */
+    neap_tensor *t;
+    uint64_t version;
+    np_device *from;         /* offloaded: where it was */
+    void *packed;
+    np_hook_pair *pair;
+} np_sac_kept;
+
+typedef struct np_sac_entry { /* the n-th run of an op */
+    int op, nth, next;       /* next entry of the same op, -1 */
+    uint8_t state;
+    bool view, needed;
+    int n_out, n_in;
+    np_sac_kept kept[NP_MAX_OUT];
+    uint64_t out_storages[NP_MAX_OUT], *in_storages; /* ids; inputs' until the forward is over */
+} np_sac_entry;
+
+struct neap_selective {
+    int32_t refs;
+    neap_ctx *c;
+    neap_selective_opts o;
+    np_mode recorder, replayer;
+    neap_region *region;     /* during the forward */
+    struct neap_selective *next; /* of the same region */
+    np_sac_entry *v;
+    size_t n, cap;
+    bool recorded, replayed, warned;
+    bool listed[NP_N_OPS];
+    int count[NP_N_OPS], head[NP_N_OPS], tail[NP_N_OPS], cursor[NP_N_OPS];
+    char note[120];
+};
+
+void np_selective_clear(neap_selective *s);  /* lets all entries go */
+void np_selective_commit(neap_selective *s); /* a recompute has succeeded: what it replayed is consumed */
+
+#endif
