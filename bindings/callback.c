@@ -29,6 +29,7 @@ void nl_callback_release(void *user)
     nl_callback *cb = user;
     nl_state *st = cb->st;
     if (--cb->refs > 0) return;
+    if (cb->captures) nl_capture_release(st, cb);
     if (st) {
         if (cb->prev)
             cb->prev->next = cb->next;
@@ -43,7 +44,10 @@ void nl_callback_release(void *user)
 
 void nl_callbacks_detach(nl_state *st)
 {
-    for (nl_callback *cb = st->callbacks; cb; cb = cb->next) cb->st = NULL;
+    for (nl_callback *cb = st->callbacks; cb; cb = cb->next) {
+        if (cb->captures) nl_capture_release(NULL, cb);
+        cb->st = NULL;
+    }
     st->callbacks = NULL;
     st->n_callbacks = 0;
 }

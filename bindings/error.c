@@ -93,7 +93,7 @@ int nl_raise(lua_State *L, nl_state *st, const char *name)
     neap_ctx *c = st->c;
     neap_code code = neap_error(c);
     uintptr_t value = code == NEAP_E_USER ? (uintptr_t)neap_error_value(c) : 0;
-    char text[800];
+    char text[2700];
     with_name(text, sizeof text, neap_error_message(c), name);
     neap_clear_error(c);
     if (code == NEAP_E_STOP && st->run && st->run->co == L) {
@@ -102,6 +102,8 @@ int nl_raise(lua_State *L, nl_state *st, const char *name)
     }
     if (value && value <= NL_PARKED) return raise_parked(L, st, value);
     if (code == NEAP_OK) code = NEAP_E_INTERNAL;
+    size_t len = strlen(text);
+    snprintf(text + len, sizeof text - len, "%s", nl_changed(L, st, code));
     return raise_text(L, st, text, code);
 }
 

@@ -53,9 +53,11 @@ void nl_guard_end(nl_guard *g, const char *ended)
     if (g->closed) return;
     g->closed = true;
     leave_bodies(g);
-    if (!st->c) return;
-    if (g->has_region && g->region) neap_region_end(st->c, g->region, 0);
+    if (st->c && g->region) neap_region_end(st->c, g->region, 0);
     g->region = NULL;
+    if (g->cb) nl_callback_release(g->cb);
+    g->cb = NULL;
+    if (!st->c) return;
     nl_guard_end_ids(g);
     if (g->has_scope && g->scope.next != &g->scope)
         nl_scope_end(st, &g->scope, g->where, ended, g->scope.holder ? &st->root : NULL);
@@ -536,7 +538,7 @@ static int op_mode(lua_State *L)
         nl_callback_release(cb);
         return nl_error(L, st, NEAP_E_NOMEM, "neap.op_mode: out of memory");
     }
-    *m = (np_mode){mode_op, cb};
+    *m = (np_mode){.call = mode_op, .user = cb};
     g->mode = m;
     return run_with(L, st, g, neap_x_push(st->c, NP_AMB_MODE, 0, m, "op_mode", g->where), 2);
 }

@@ -23,6 +23,7 @@ static void push_library(lua_State *L, nl_state *st)
     nl_open_create(L, st);
     nl_open_index(L, st);
     nl_open_scope(L, st);
+    nl_open_capture(L, st);
     nl_open_guards(L, st);
     nl_open_autograd(L, st);
     nl_open_function(L, st);

@@ -36,6 +36,7 @@
 
 typedef struct nl_state nl_state;
 typedef struct nl_scope nl_scope;
+typedef struct nl_callback nl_callback;
 
 /* ---- handles: the userdata of a tensor. User value 1: its anchor. */
 typedef struct nl_note {     /* where handles were released; shared by those of one scope */
@@ -43,14 +44,22 @@ typedef struct nl_note {     /* where handles were released; shared by those of 
     char text[160];
 } nl_note;
 
+typedef struct nl_capture nl_capture;
+
 typedef struct nl_handle {
     nl_state *st;            /* also the mark by which handles are known: see nl_handle_at */
     neap_tensor *t;          /* NULL: not filled yet, or released */
     struct nl_handle *prev, *next; /* of its scope */
     nl_scope *scope;         /* NULL: in none (after __gc) */
-    nl_note *note;           /* released: where */
+    nl_note *note;           /* released, or an orphan: where */
+    nl_capture *captures;    /* by regions that may need it again */
     bool marked;             /* leaves the scope that is ending */
 } nl_handle;
+
+struct nl_capture {          /* a handle that a region's function captured; the region's callback has arrays of them */
+    nl_handle *h;            /* NULL: collected */
+    nl_capture *prev, *next; /* of the handle */
+};
 
 /* ---- scopes: lists of handles. The root has no guard and never ends. */
 struct nl_scope {
@@ -71,9 +80,10 @@ typedef struct nl_guard {
     const char *what;        /* "no_grad" */
     uint64_t ids[NL_GUARD_IDS];
     int n_ids;
-    bool has_scope, has_region, body, closed, anchored;
+    bool has_scope, body, closed, anchored;
     nl_scope scope;
     neap_region *region;
+    nl_callback *cb;         /* of the region: a reference */
     void *mode;              /* op_mode: malloc'd np_mode and callback */
     int trampolines;         /* depth of the trampoline it was opened under */
     struct nl_guard *prev, *next; /* bodies that run */
@@ -87,7 +97,7 @@ typedef enum nl_lifetime {   /* of the handles that a call of a callback makes *
     NL_LIFE_SCOPE            /* the call is a handle scope */
 } nl_lifetime;
 
-typedef struct nl_callback {
+struct nl_callback {
     int refs;
     nl_lifetime life;
     nl_state *st;            /* NULL: the Lua state was closed */
@@ -97,8 +107,9 @@ typedef struct nl_callback {
     const char *what;        /* for messages */
     int n_first;             /* node hooks: how many of the values are gradients of inputs */
     bool late;               /* registered on a node that others had used already */
-    struct nl_callback *prev, *next;
-} nl_callback;
+    struct nl_captures *captures; /* handles that live as long as this (capture.c) */
+    nl_callback *prev, *next;
+};
 
 typedef struct nl_run {      /* one call of a callback; lives on the C stack of the trampoline */
     nl_callback *cb;
@@ -110,6 +121,7 @@ typedef struct nl_run {      /* one call of a callback; lives on the C stack of 
     uint64_t id;
     lua_State *co;           /* recompute: the coroutine, while it may be stopped */
     lua_State *dead;         /* the same, for the clean-up */
+    int n_args;              /* on the coroutine's stack, above the function; -1: it has run */
     nl_scope scope;
     bool has_scope, stopped;
     struct nl_run *outer;
@@ -136,6 +148,9 @@ struct nl_state {
     nl_op *ops;
     int n_ops;
     nl_scope root;
+    nl_scope orphans, dying; /* captured handles whose scope has ended; those now being emptied */
+    bool draining;
+    struct nl_search *search; /* scratch of capture.c */
     int64_t n_handles, n_scopes, n_callbacks, n_live_guards;
     uint64_t next_anchor;    /* 0 and 1 are not anchors */
     uint64_t first_fn_seq;   /* graph nodes older than this have no Lua function below them */
@@ -146,6 +161,7 @@ struct nl_state {
     nl_guard *bodies;
     int trampolines;
     nl_run *run;             /* the innermost recompute */
+    char changed[300];       /* captured variables that differed in the latest recompute */
     unsigned next_park;
     int64_t gc_threshold;
     double gc_not_before, gc_seconds;
@@ -156,7 +172,7 @@ struct nl_state {
     char prefix[4][200];     /* sources of the library: their frames are not the user's line */
     int n_prefix;
     /* addresses of these are registry keys */
-    char k_threads, k_by_pointer, k_anchors, k_known, k_parked, k_current, k_names, k_ops, k_log, k_late;
+    char k_threads, k_by_pointer, k_anchors, k_known, k_parked, k_current, k_names, k_ops, k_log, k_late, k_parts;
     char dots, newaxis; /* their addresses are neap.dots and neap.newaxis */
     char k_tensor, k_shape, k_guard, k_node, k_hook, k_generator, k_op, k_cases, k_methods, k_function, k_fctx;
 };
@@ -268,6 +284,30 @@ void nl_own_tree(lua_State *L, nl_state *st, int idx);            /* moves them 
 void nl_scope_end(nl_state *st, nl_scope *s, const char *opened, const char *ended, nl_scope *outer);
 void nl_open_scope(lua_State *L, nl_state *st);
 
+/* ---- capture.c: tensors captured by a checkpointed function */
+void nl_capture_begin(lua_State *L, nl_state *st);
+void nl_capture_find(lua_State *L, nl_state *st, int idx);        /* in a function or a plain table */
+bool nl_capture_keep(nl_state *st, nl_callback *cb);              /* those found live as long as cb; false: no memory */
+void nl_capture_orphan(nl_state *st, nl_handle *h, nl_note *note); /* its scope ends */
+void nl_capture_forget(nl_handle *h);                             /* it is collected */
+void nl_capture_release(nl_state *st, nl_callback *cb);           /* never raises; st NULL: only lets go */
+void nl_open_capture(lua_State *L, nl_state *st);
+
+/* ---- plan.c: arguments that a recompute is given again */
+typedef struct nl_plan {
+    lua_State *L;
+    nl_state *st;
+    neap_tensor **v;           /* tensors, borrowed: the arguments hold them */
+    int n, cap;
+    neap_tensor *few[16];
+    int buffer, copies, seen;  /* stack indices: more tensors; the set of copied tables; original table -> copy */
+    bool whole;                /* tables are kept as they are, tensors in them are no inputs */
+} nl_plan;
+/* Pushes p's buffer, the plan of n arguments from `first` on, and the set of copies or nil. */
+void nl_plan_make(lua_State *L, nl_state *st, nl_plan *p, int first, int n, bool whole);
+/* Pushes the arguments, with the tensors of r in their places; their number. */
+int nl_plan_push(lua_State *L, nl_state *st, const nl_run *r, int plan, int copies);
+
 /* ---- guards.c */
 nl_guard *nl_guard_new(lua_State *L, nl_state *st, const char *what); /* pushes it */
 bool nl_guard_add(nl_guard *g, uint64_t id);                      /* 0: false; the pending error stays */
@@ -320,6 +360,7 @@ void nl_open_function(lua_State *L, nl_state *st);
 void nl_sorted_keys(lua_State *L, nl_state *st, int idx, const char *fn); /* pushes a list: numbers, then strings */
 void nl_open_checkpoint(lua_State *L, nl_state *st);
 bool nl_can_stop(void *user);
+const char *nl_changed(lua_State *L, nl_state *st, neap_code code); /* what a mismatch error adds, or "" */
 void nl_open_misc(lua_State *L, nl_state *st);
 void nl_open_files(lua_State *L, nl_state *st);
 void nl_open_optim(lua_State *L, nl_state *st);

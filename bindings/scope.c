@@ -162,6 +162,8 @@ void nl_scope_end(nl_state *st, nl_scope *s, const char *opened, const char *end
         if (h->marked) {
             h->marked = false;
             move(h, outer);
+        } else if (h->captures && h->t) {
+            nl_capture_orphan(st, h, note);
         } else {
             move(h, &st->root); /* an empty handle waits for the collector there */
             nl_empty(h, note);

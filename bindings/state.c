@@ -243,7 +243,9 @@ void nl_state_close(lua_State *L, nl_state *st)
     nl_callbacks_detach(st);
     restore_host(st);
     free(st->ops);
+    free(st->search);
     st->ops = NULL;
+    st->search = NULL;
     st->c = NULL;
     if (st->own_ctx) neap_ctx_free(c);
 }
@@ -272,6 +274,7 @@ static void make_tables(lua_State *L, nl_state *st)
     weak_table(L, "v", &st->k_anchors);
     weak_table(L, "v", &st->k_known);
     weak_table(L, "k", &st->k_names);
+    weak_table(L, "k", &st->k_parts);
     lua_createtable(L, NL_PARKED, 0);
     for (int i = 1; i <= NL_PARKED; i++) { /* filled, so that parking a value never allocates */
         lua_pushboolean(L, 0);
@@ -323,6 +326,9 @@ nl_state *nl_state_new(lua_State *L, neap_ctx *c, unsigned flags)
     st->print = (np_print_opts){.threshold = 1000, .edge = 3, .precision = 4, .width = 80};
     st->root.prev = st->root.next = &st->root;
     st->root.head.prev = st->root.head.next = &st->root.head;
+    nl_scope_init(st, &st->orphans);
+    nl_scope_init(st, &st->dying);
+    st->orphans.holder = st->dying.holder = true;
     lua_newtable(L);
     lua_pushcfunction(L, state_gc);
     lua_setfield(L, -2, "__gc");

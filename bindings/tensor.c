@@ -19,8 +19,11 @@ void nl_empty(nl_handle *h, nl_note *note)
     if (!t) return;
     if (h->st->n_callbacks && t->ag) nl_anchor_hold(h->st, t);
     h->t = NULL;
-    h->note = note;
-    if (note) note->refs++;
+    if (note) {
+        note_drop(h->note);
+        h->note = note;
+        note->refs++;
+    }
     neap_free(t);
 }
 
@@ -30,6 +33,7 @@ static int tensor_gc(lua_State *L)
     nl_state *st = h->st;
     if (h->scope) st->n_handles--;
     nl_unlink(h);
+    if (h->captures) nl_capture_forget(h);
     lua_State *running = st->L;
     st->L = L;
     nl_empty(h, NULL);

@@ -9,7 +9,7 @@ local neap = require "neap"
 local util = require "neap.util"
 local module -- neap.nn.module, once a module is wrapped
 
-local core_checkpoint, is_tensor = neap.checkpoint_call, neap.is_tensor
+local checkpoint_run, is_tensor = neap.checkpoint_run, neap.is_tensor
 
 local checkpoint = {}
 
@@ -173,8 +173,7 @@ end
 
 local function call(fn, options, ...)
   if options.enabled == false then return fn(...) end
-  local record = {}
-  return core_checkpoint(function(...) return run(record, fn, ...) end, options, ...)
+  return checkpoint_run(fn, options, {}, run, nil, nil, ...)
 end
 
 -- Configure, then wrap.

@@ -21,6 +21,7 @@ setmetatable(neap, {
     if not part then return nil end
     local value = require(part)
     if part == "neap.state" then value = value[name] end
+    if core.library_part and type(value) == "table" then core.library_part(value) end
     rawset(self, name, value)
     return value
   end,
