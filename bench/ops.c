@@ -85,8 +85,13 @@ int main(int argc, char **argv)
     neap_ctx *c = neap_ctx_new(NULL);
     if (!c) return 1;
     printf("%d threads, %s\n", neap_get_num_threads(c), np_cpu_level_name(c->isa));
-    for (int i = 0; i < NP_N_OPS; i++)
-        if (argc < 2 || strcmp(argv[1], np_ops[i]->name) == 0) bench(c, np_ops[i]);
+    bool known = argc < 2;
+    for (int i = 0; i < NP_N_OPS; i++) {
+        if (argc > 1 && strcmp(argv[1], np_ops[i]->name) != 0) continue;
+        bench(c, np_ops[i]);
+        known = true;
+    }
+    if (!known) fprintf(stderr, "ops: no op is called '%s'\n", argv[1]);
     neap_ctx_free(c);
-    return 0;
+    return known ? 0 : 1;
 }
