@@ -89,7 +89,7 @@ static const np_hook *hooks_of(const neap_tensor *t)
 void nl_anchor_hold(nl_state *st, neap_tensor *t)
 {
     lua_State *L = st->L;
-    if (t->ag->node ? t->ag->node->refs < 2 : !t->ag->acc) return;
+    if (t->ag->node ? t->ag->node->refs < 2 : !np_accumulates(t)) return;
     for (const np_hook *h = hooks_of(t); h; h = h->next) {
         const nl_callback *cb = callback_of(st, h);
         if (!cb || !cb->late || !lua_checkstack(L, 5)) continue;

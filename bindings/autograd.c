@@ -278,7 +278,7 @@ static int register_hook(lua_State *L)
     if (!neap_requires_grad(t))
         return nl_error(L, st, NEAP_E_NOGRAD, "neap.register_hook: the tensor does not require grad, so its hook would never run");
     neap_node *n = neap_grad_fn(t);
-    bool late = n ? n->refs > 1 : t->ag->acc != NULL;
+    bool late = n ? n->refs > 1 : np_accumulates(t);
     uint64_t below = nl_group_of(L, st, t);
     hook_handle *h = push_hook_handle(L, st);
     nl_callback *cb = new_hook(L, st, 2, below, nl_run_plain);

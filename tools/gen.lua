@@ -514,18 +514,19 @@ local function ops_c(ops)
   local out = { HEAD, [[
 #include "ops/op.h"
 
-/* A required tensor is NULL though no error is pending: the caller's mistake, not a consequence. */
-static neap_tensor *missing(neap_ctx *c, const char *op, const char *arg)
+/* Runs the frame as a C caller (positions from 0). */
+static neap_tensor *run(np_frame *f)
 {
-    const char *outer = c->op_name;
-    c->op_name = op;
-    np_fail(c, NEAP_E_ARG, "argument '%s' is NULL: a tensor is needed here", arg);
-    c->op_name = outer;
-    return NULL;
+    neap_ctx *c = f->c;
+    int base = c->base;
+    c->base = 0;
+    bool ok = np_dispatch(f);
+    c->base = base;
+    return ok ? np_scope_adopt(c, f->out[0]) : NULL;
 }
 
-/* Runs the frame as a C caller (positions from 0). Results 1 .. n_more go to `more`, auxiliary ones are dropped. */
-static neap_tensor *run(np_frame *f, int n_more, neap_tensor **const *more)
+/* The same with several results: 1 .. n_more go to `more`, auxiliary ones are dropped. */
+static neap_tensor *run_more(np_frame *f, int n_more, neap_tensor **const *more)
 {
     neap_ctx *c = f->c;
     int base = c->base;
@@ -557,25 +558,16 @@ static neap_tensor *run(np_frame *f, int n_more, neap_tensor **const *more)
       more[#more + 1] = "out_" .. s.results[i]
       lines[#lines + 1] = ("    if (out_%s) *out_%s = NULL;"):format(s.results[i], s.results[i])
     end
-    lines[#lines + 1] = "    if (np_pending(ctx)) return NULL;"
-    if s.list then
-      lines[#lines + 1] = ("    for (int i = 0; i < n_%s; i++)"):format(s.list.name)
-      lines[#lines + 1] = ("        if (!%s[i]) return missing(ctx, \"%s\", \"%s\");"):format(s.list.name, op.name,
-        s.list.name)
-    end
-    for _, t in ipairs(s.tensors) do
-      if not t.type.optional then
-        lines[#lines + 1] = ("    if (!%s) return missing(ctx, \"%s\", \"%s\");"):format(t.name, op.name, t.name)
-      end
-    end
     for _, l in ipairs(frame_lines(op, "ctx")) do
       lines[#lines + 1] = l
     end
     if #more > 0 then
       lines[#lines + 1] = ("    neap_tensor **const more[] = { %s };"):format(table.concat(more, ", "))
-      lines[#lines + 1] = ("    return run(&frame, %d, more);"):format(#more)
+      lines[#lines + 1] = ("    return run_more(&frame, %d, more);"):format(#more)
+    elseif #s.results > 1 then
+      lines[#lines + 1] = "    return run_more(&frame, 0, NULL);"
     else
-      lines[#lines + 1] = "    return run(&frame, 0, NULL);"
+      lines[#lines + 1] = "    return run(&frame);"
     end
     lines[#lines + 1] = "}\n"
     out[#out + 1] = table.concat(lines, "\n")

@@ -1,8 +1,8 @@
 /* autograd.h - nodes, slots, hooks, engine: what the dispatcher records and backward walks.
  *
  * A node keeps edges to the nodes of its inputs (strong), slots of saved values and, per result, its shape
- * and dtype. A tensor keeps its node; a leaf keeps a weak link to its accumulator, which keeps the leaf. All
- * walks and releases are loops. Nodes number upward (seq): the engine runs them in descending order, so every
+ * and dtype. A tensor keeps its node. A leaf has one accumulator for life: while the graph refers to it, it is a
+ * node like others and keeps the leaf; in between it rests and counts as nothing. All walks and releases are loops. Nodes number upward (seq): the engine runs them in descending order, so every
  * gradient buffer adds its contributions in descending node order with one add kernel, the same bits always. */
 #ifndef NP_AUTOGRAD_H
 #define NP_AUTOGRAD_H
@@ -50,7 +50,11 @@ bool np_slot_pack(neap_ctx *c, np_slot *s, neap_tensor *t, struct neap_node *own
 /* New reference with the original graph identity; NULL with an error, or without one for a saved none.
  * `owner` is the node that owns the slot (identity of own results), NULL for region inputs. */
 neap_tensor *np_slot_unpack(neap_ctx *c, np_slot *s, struct neap_node *owner);
-void np_slot_release(neap_ctx *c, np_slot *s);
+void np_slot_release_slow(neap_ctx *c, np_slot *s);
+static inline void np_slot_release(neap_ctx *c, np_slot *s)
+{
+    if (s->state != NP_SLOT_NONE && s->state != NP_SLOT_RELEASED) np_slot_release_slow(c, s);
+}
 /* Bytes that only a graph or a store still wants are category SAVED. */
 void np_hold_bytes(np_storage *s);
 void np_release_bytes(np_storage *s);
@@ -94,7 +98,7 @@ struct neap_node {
     np_node_meta *in_meta;      /* ops on a list: shapes of all inputs (n_in), else NULL */
     np_attr *attr;              /* deep copies, NULL if none */
     np_rng_range rng;
-    neap_tensor *leaf;          /* accumulator: strong */
+    neap_tensor *leaf;          /* accumulator: strong, while refs > 0 */
     neap_fn backward;           /* custom */
     np_hook *hooks;
     uint64_t group;             /* bindings' anchor group; 0 none */
@@ -110,7 +114,7 @@ struct np_autograd {            /* a tensor's autograd part */
     bool detached_inplace;
     struct neap_node *node;     /* non-leaf: strong */
     int32_t out_nr;
-    struct neap_node *acc;      /* leaf: its accumulator, weak */
+    struct neap_node *acc;      /* leaf: its accumulator, freed with the leaf; refs 0: at rest */
     neap_tensor *grad;
     np_hook *hooks;             /* leaf hooks */
     neap_tensor *base;          /* views: the tensor it is a view of, strong (dispatch.c says when) */
@@ -119,11 +123,17 @@ struct np_autograd {            /* a tensor's autograd part */
 };
 
 static inline bool np_requires_grad(const neap_tensor *t) { return t && t->ag && t->ag->requires_grad; }
+/* Is a leaf (with ag) part of a graph that somebody keeps? */
+static inline bool np_accumulates(const neap_tensor *t) { return t->ag->acc && t->ag->acc->refs > 0; }
 struct np_autograd *np_ag(neap_tensor *t); /* creates; NULL on no memory */
 
 /* node.c */
 struct neap_node *np_node_new(neap_ctx *c, int n_in, int n_out, int n_slots, const np_frame *f /* metas, attrs */);
-void np_node_drop(struct neap_node *n);    /* one reference; release is iterative */
+void np_node_release(struct neap_node *n); /* the last reference is gone; iterative */
+static inline void np_node_drop(struct neap_node *n) /* one reference */
+{
+    if (n && --n->refs == 0) np_node_release(n);
+}
 np_edge np_edge_of(neap_ctx *c, neap_tensor *t); /* strong; accumulator created for leaves; {NULL,0} if none */
 /* Gives t the identity (n, out_nr); replaces what it had. */
 bool np_set_identity(neap_tensor *t, struct neap_node *n, int out_nr);

@@ -395,11 +395,17 @@ neap_tensor *np_num(np_back *b, double v)
     return t && own_temp(b, t) ? t : NULL;
 }
 
-bool np_input_shape(np_back *b, int input, int *ndim, int64_t *shape, neap_dtype *dtype)
+static const np_node_meta *input_meta(const np_back *b, int input)
 {
     const np_edge *e = &b->node->next[input];
-    if (!e->node && !b->node->in_meta) return false;
-    const np_node_meta *m = e->node ? &e->node->meta[e->out_nr] : &b->node->in_meta[input];
+    if (e->node) return &e->node->meta[e->out_nr];
+    return b->node->in_meta ? &b->node->in_meta[input] : NULL;
+}
+
+bool np_input_shape(np_back *b, int input, int *ndim, int64_t *shape, neap_dtype *dtype)
+{
+    const np_node_meta *m = input_meta(b, input);
+    if (!m) return false;
     *ndim = m->ndim;
     *dtype = (neap_dtype)m->dtype;
     for (int d = 0; d < m->ndim; d++) shape[d] = m->shape[d];
@@ -408,18 +414,18 @@ bool np_input_shape(np_back *b, int input, int *ndim, int64_t *shape, neap_dtype
 
 neap_tensor *np_unbroadcast(np_back *b, neap_tensor *g, int input)
 {
-    int ndim, n = 0;
-    int64_t shape[NEAP_MAX_DIMS], dims[NEAP_MAX_DIMS];
-    neap_dtype dtype;
-    if (!g || !np_input_shape(b, input, &ndim, shape, &dtype)) return NULL;
-    int extra = g->ndim - ndim;
-    for (int d = 0; d < g->ndim; d++)
-        if (d < extra || (shape[d - extra] == 1 && g->shape[d] != 1)) dims[n++] = d;
-    if (n) {
-        g = np_sum(b, g, dims, n, true);
-        if (g && extra > 0) g = np_reshape(b, g, shape, ndim);
+    int n = 0;
+    int64_t dims[NEAP_MAX_DIMS];
+    const np_node_meta *m = input_meta(b, input);
+    if (!g || !m) return NULL;
+    if (!same_shape(g, m)) {
+        int extra = g->ndim - m->ndim;
+        for (int d = 0; d < g->ndim; d++)
+            if (d < extra || (m->shape[d - extra] == 1 && g->shape[d] != 1)) dims[n++] = d;
+        if (n) g = np_sum(b, g, dims, n, true);
+        if (g && n && extra > 0) g = np_reshape(b, g, m->shape, m->ndim);
     }
-    if (g && g->dtype != dtype) g = np_to(b, g, (int)dtype, -1);
+    if (g && g->dtype != m->dtype) g = np_to(b, g, m->dtype, -1);
     return g;
 }
 
@@ -631,7 +637,7 @@ static bool place_sinks(np_pass *p, const struct neap_node *node, neap_tensor *c
     bool fresh;
     for (int i = 0; i < n; i++) {
         if (!np_requires_grad(leaves[i]) || !node->next[i].node) continue;
-        np_record *r = leaves[i]->ag->acc ? record_of(p, leaves[i]->ag->acc, &fresh) : NULL;
+        np_record *r = np_accumulates(leaves[i]) ? record_of(p, leaves[i]->ag->acc, &fresh) : NULL;
         if (r) r->sink = &node->next[i];
         if (!r && np_pending(p->c)) return false;
     }

@@ -103,20 +103,30 @@ static void bury(neap_ctx *c, struct neap_node *n)
     for (int i = 0; i < n->n_slots; i++) np_slot_release(c, &n->slots[i]);
     for (int i = 0; i < n->n_in; i++) np_node_drop(n->next[i].node);
     np_hooks_free(c, n->hooks);
-    if (n->leaf) {
-        n->leaf->ag->acc = NULL;
-        np_drop(n->leaf);
-    }
     if (n->backward.release) n->backward.release(n->backward.user);
     if (n->name) np_obj_free(c, n->name, strlen(n->name) + 1);
     c->n_nodes--;
     np_obj_free(c, n, n->size);
 }
 
-void np_node_drop(struct neap_node *n)
+/* An accumulator that no graph wants any more: its leaf keeps the block for the next one. */
+static void rest(neap_ctx *c, struct neap_node *n)
 {
-    if (!n || --n->refs > 0) return;
+    np_hook *hooks = n->hooks;
+    n->hooks = NULL;
+    n->group = 0;
+    c->n_nodes--, c->obj_live--;
+    if (hooks) np_hooks_free(c, hooks);
+    np_drop(n->leaf); /* perhaps the leaf's end, and the block's */
+}
+
+void np_node_release(struct neap_node *n)
+{
     neap_ctx *c = n->c;
+    if (n->leaf) {
+        rest(c, n);
+        return;
+    }
     n->grave = c->graveyard;
     c->graveyard = n;
     if (c->burying) return;
@@ -131,18 +141,14 @@ void np_node_drop(struct neap_node *n)
 
 static struct neap_node *accumulator(neap_ctx *c, neap_tensor *t)
 {
-    if (t->ag->acc) {
-        t->ag->acc->refs++;
-        return t->ag->acc;
-    }
-    struct neap_node *n = np_node_new(c, 0, 1, 0, NULL);
-    if (!n) return NULL;
+    struct neap_node *n = t->ag->acc;
+    if (n && n->refs++ > 0) return n;
+    if (n)
+        c->n_nodes++, c->obj_live++;
+    else if (!(n = t->ag->acc = np_node_new(c, 0, 1, 0, NULL)))
+        return NULL;
     n->leaf = np_hold_ref(t);
-    n->meta[0].dtype = t->dtype;
-    n->meta[0].ndim = t->ndim;
-    n->meta[0].device = (uint8_t)t->st->dev->index;
-    memcpy((int64_t *)n->meta[0].shape, t->shape, sizeof(int64_t) * t->ndim);
-    t->ag->acc = n;
+    put_shape(&n->meta[0], (neap_dtype)t->dtype, t->ndim, t->st->dev->index, t->shape, (int64_t *)n->meta[0].shape);
     return n;
 }
 
@@ -186,11 +192,14 @@ void np_autograd_drop(neap_tensor *t)
     if (!ag) return;
     if (ag->retains_grad) forget_retain(t);
     t->ag = NULL;
-    if (ag->acc) ag->acc->leaf = NULL; /* cannot be: an accumulator holds its leaf */
+    if (ag->acc) { /* at rest: at work it holds its leaf */
+        c->obj_live++;
+        np_obj_free(c, ag->acc, ag->acc->size);
+    }
     np_node_drop(ag->node);
     np_drop(ag->grad);
     np_drop(ag->base);
-    np_hooks_free(c, ag->hooks);
+    if (ag->hooks) np_hooks_free(c, ag->hooks);
     np_obj_free(c, ag, sizeof *ag);
 }
 

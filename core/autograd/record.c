@@ -33,8 +33,7 @@ struct neap_node *np_record_begin(np_frame *f)
 {
     neap_ctx *c = f->c;
     const np_op *impl = impl_of(f->op);
-    int n_slots = 0;
-    while (n_slots < NP_MAX_SAVE && impl->save[n_slots].what != NP_SAVE_NONE) n_slots++;
+    int n_slots = np_facts(c, f->op)->n_saves;
     struct neap_node *n = np_node_new(c, f->n_in, f->n_out, n_slots, f);
     if (!n) return NULL;
     for (int i = 0; i < f->n_in; i++) {

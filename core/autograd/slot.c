@@ -169,10 +169,9 @@ neap_tensor *np_slot_unpack(neap_ctx *c, np_slot *s, struct neap_node *owner)
     }
 }
 
-void np_slot_release(neap_ctx *c, np_slot *s)
+void np_slot_release_slow(neap_ctx *c, np_slot *s)
 {
     np_slot old = *s;
-    if (old.state == NP_SLOT_NONE || old.state == NP_SLOT_RELEASED) return;
     memset(s, 0, sizeof *s);
     s->state = NP_SLOT_RELEASED;
     if (old.state == NP_SLOT_HELD) {

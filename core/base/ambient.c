@@ -64,7 +64,7 @@ bool np_ambient_pop(neap_ctx *c, uint64_t id)
 }
 
 /* One walk from the newest: the running owner's newest of each kind, else the newest of anyone awake. */
-static void refresh(np_ambient *a)
+void np_ambient_refresh(np_ambient *a)
 {
     bool own[NP_N_AMBIENT] = {false};
     memset(a->eff, 0, sizeof a->eff);
@@ -79,12 +79,6 @@ static void refresh(np_ambient *a)
         }
     }
     a->dirty = false;
-}
-
-np_ambient_entry *np_ambient_get(neap_ctx *c, np_ambient_kind kind)
-{
-    if (c->ambient.dirty) refresh(&c->ambient);
-    return c->ambient.eff[kind];
 }
 
 np_ambient_entry *np_ambient_below(neap_ctx *c, np_ambient_kind kind, uint64_t below)

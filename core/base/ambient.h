@@ -61,8 +61,8 @@ uint64_t np_ambient_push(neap_ctx *c, np_ambient_kind kind, int64_t value, void 
 bool np_ambient_pop(neap_ctx *c, uint64_t id); /* false: no such entry (already ended) */
 np_ambient_entry *np_ambient_find(neap_ctx *c, uint64_t id);
 
-/* The effective entry of a kind, NULL if none. Cheap when nothing changed. */
-np_ambient_entry *np_ambient_get(neap_ctx *c, np_ambient_kind kind);
+/* np_ambient_get, in line in ctx.h: the effective entry of a kind, NULL if none. Cheap when nothing changed. */
+void np_ambient_refresh(np_ambient *a);
 /* The same, among entries with id < below (op modes nest by walking outward). */
 np_ambient_entry *np_ambient_below(neap_ctx *c, np_ambient_kind kind, uint64_t below);
 

@@ -78,16 +78,32 @@ struct neap_ctx {
     struct np_at_close *at_close;    /* what higher layers opened lazily: np_ctx_at_close */
 };
 
-/* The common case of mem.h's small objects in line: an idle one of the class, no failure injected. */
-static inline void *np_obj_new(neap_ctx *c, size_t size)
+/* A function of its own, for the unusual case: it must not make the frame of its caller larger. */
+#define NP_APART __attribute__((noinline, unused))
+#define NP_INLINE inline __attribute__((always_inline))
+
+/* The common case of mem.h in line: an idle object of the class, a small count, no limit, no failure injected. */
+
+static inline void *np_obj_idle(neap_ctx *c, size_t size)
 {
     size_t k = size ? (size - 1) / NP_OBJ_STEP : 0;
     void *p = k < NP_OBJ_CLASSES ? c->obj_free[k] : NULL;
-    if (!p || c->alloc_fail_at) return np_obj_new_slow(c, size);
+    if (!p || c->alloc_fail_at) return NULL;
     memcpy(&c->obj_free[k], p, sizeof(void *));
     c->alloc_count++;
     c->obj_live++;
-    return memset(p, 0, size);
+    return p;
+}
+static inline void *np_obj_new(neap_ctx *c, size_t size)
+{
+    void *p = np_obj_idle(c, size);
+    return p ? memset(p, 0, size) : np_obj_new_slow(c, size);
+}
+/* Not zeroed: for makers that write every field. */
+static inline void *np_obj_raw(neap_ctx *c, size_t size)
+{
+    void *p = np_obj_idle(c, size);
+    return p ? p : np_obj_new_slow(c, size);
 }
 #if defined(__SANITIZE_ADDRESS__)
 #define NP_OBJ_CACHE 0 /* a freed object is really freed, so that a late use is seen */
@@ -109,6 +125,38 @@ static inline void np_obj_free(neap_ctx *c, void *p, size_t size)
     memcpy(p, &c->obj_free[k], sizeof(void *));
     c->obj_free[k] = p;
     c->obj_live--;
+}
+
+/* Bytes that live now; the peak is the moment of the most, with its categories. */
+static inline void np_mem_add(np_mem *m, size_t bytes, neap_category cat)
+{
+    m->live += (int64_t)bytes;
+    m->by[cat] += (int64_t)bytes;
+    m->storages++;
+    if (m->live > m->peak) {
+        m->peak = m->live;
+        memcpy(m->peak_by, m->by, sizeof m->by);
+    }
+}
+static inline bool np_mem_count(np_mem *m, size_t bytes, neap_category cat)
+{
+    if (m->c->alloc_fail_at || m->limit > 0 || bytes > NP_OBJ_STEP) return np_mem_count_slow(m, bytes, cat);
+    m->c->alloc_count++;
+    np_mem_add(m, bytes, cat);
+    return true;
+}
+static inline void np_mem_uncount(np_mem *m, size_t bytes, neap_category cat)
+{
+    m->live -= (int64_t)bytes;
+    m->by[cat] -= (int64_t)bytes;
+    m->storages--;
+}
+
+static inline np_ambient_entry *np_ambient_get(neap_ctx *c, np_ambient_kind kind)
+{
+    if (!c->ambient.n) return NULL;
+    if (c->ambient.dirty) np_ambient_refresh(&c->ambient);
+    return c->ambient.eff[kind];
 }
 
 static inline bool np_pending(const neap_ctx *c) { return c->err.code != NEAP_OK; }

@@ -69,24 +69,6 @@ static np_mem_block *pop_node(np_mem_block **list)
 
 /* ---- counting */
 
-static void count(np_mem *m, int64_t bytes, neap_category cat)
-{
-    m->live += bytes;
-    m->by[cat] += bytes;
-    m->storages++;
-    if (m->live > m->peak) {
-        m->peak = m->live;
-        memcpy(m->peak_by, m->by, sizeof m->by);
-    }
-}
-
-void np_mem_uncount(np_mem *m, size_t bytes, neap_category cat)
-{
-    m->live -= (int64_t)bytes;
-    m->by[cat] -= (int64_t)bytes;
-    m->storages--;
-}
-
 void np_mem_recategorize(np_mem *m, size_t bytes, neap_category from, neap_category to)
 {
     m->by[from] -= (int64_t)bytes;
@@ -209,7 +191,7 @@ void *np_mem_take(np_mem *m, size_t bytes, neap_category cat)
     if (np_alloc_should_fail(c) || bytes > MAX_BYTES) return np_fail_nomem(c, bytes);
     m->n_alloc++;
     if (bytes == 0) {
-        count(m, 0, cat);
+        np_mem_add(m, 0, cat);
         return (void *)nothing;
     }
     void *p = NULL;
@@ -228,7 +210,7 @@ void *np_mem_take(np_mem *m, size_t bytes, neap_category cat)
     case RESERVED_LIMIT: return fail_reserve(m, bytes);
     case NO_MEMORY: return np_fail_nomem(c, bytes);
     }
-    count(m, (int64_t)bytes, cat);
+    np_mem_add(m, bytes, cat);
     return p;
 }
 
@@ -252,12 +234,12 @@ void np_mem_give(np_mem *m, void *p, size_t bytes, neap_category cat)
     push_node(bin >= 0 ? &m->bins[bin] : &m->big, b);
 }
 
-bool np_mem_count(np_mem *m, size_t bytes, neap_category cat)
+bool np_mem_count_slow(np_mem *m, size_t bytes, neap_category cat)
 {
     if (np_alloc_should_fail(m->c) || bytes > MAX_BYTES) return np_fail_nomem(m->c, bytes), false;
     if (over_limit(m, bytes) && (!press(m, bytes) || over_limit(m, bytes)))
         return fail_limit(m, bytes), false;
-    count(m, (int64_t)bytes, cat);
+    np_mem_add(m, bytes, cat);
     return true;
 }
 
@@ -310,9 +292,8 @@ void np_obj_free_slow(neap_ctx *c, void *p, size_t size)
     c->obj_free[k] = p;
 }
 
-void *np_array_grow(neap_ctx *c, void *p, size_t *cap, size_t need, size_t each)
+void *np_array_grow_slow(neap_ctx *c, void *p, size_t *cap, size_t need, size_t each)
 {
-    if (p && need <= *cap) return p;
     size_t n = *cap ? *cap + *cap / 2 : 8;
     if (n < need) n = need;
     if (np_alloc_should_fail(c) || n > MAX_BYTES / each)

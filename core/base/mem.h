@@ -59,9 +59,9 @@ void np_mem_close(np_mem *m); /* trims; live blocks must be gone */
 void *np_mem_take(np_mem *m, size_t bytes, neap_category cat);
 void np_mem_give(np_mem *m, void *p, size_t bytes, neap_category cat);
 
-/* Counts bytes that live elsewhere (inline scalars, wrapped host memory) under the same rules. */
-bool np_mem_count(np_mem *m, size_t bytes, neap_category cat);
-void np_mem_uncount(np_mem *m, size_t bytes, neap_category cat);
+/* Counts bytes that live elsewhere (inline scalars, wrapped host memory) under the same rules: np_mem_count and
+ * np_mem_uncount, in line in ctx.h. */
+bool np_mem_count_slow(np_mem *m, size_t bytes, neap_category cat);
 void np_mem_recategorize(np_mem *m, size_t bytes, neap_category from, neap_category to);
 
 void np_mem_trim(np_mem *m);       /* gives the cache back to the system */
@@ -70,11 +70,15 @@ void np_mem_reset_peak(np_mem *m); /* peak := live, peak_by := by */
 /* Small core objects (tensors, storages, nodes, hooks ...): size classes of 32 bytes up to 2048, larger
  * go to malloc. Never counted as tensor bytes. Zeroed. NULL with NEAP_E_NOMEM recorded on failure. */
 #define NP_OBJ_STEP ((size_t)32)
-void *np_obj_new_slow(neap_ctx *c, size_t size);
-void np_obj_free_slow(neap_ctx *c, void *p, size_t size);
+void *np_obj_new_slow(neap_ctx *c, size_t size) __attribute__((cold));
+void np_obj_free_slow(neap_ctx *c, void *p, size_t size) __attribute__((cold));
 /* Growing arrays: like realloc, with the same failure injection: room for at least `need` elements of `each`
  * bytes, *cap updated. NULL with E-NOMEM: p and *cap are as before. New room is not zeroed. */
-void *np_array_grow(neap_ctx *c, void *p, size_t *cap, size_t need, size_t each);
+void *np_array_grow_slow(neap_ctx *c, void *p, size_t *cap, size_t need, size_t each);
+static inline void *np_array_grow(neap_ctx *c, void *p, size_t *cap, size_t need, size_t each)
+{
+    return p && need <= *cap ? p : np_array_grow_slow(c, p, cap, need, each);
+}
 void np_array_free(neap_ctx *c, void *p);
 
 /* Failure injection for tests: with c->alloc_fail_at = n the n-th core allocation from now fails (1 = next),

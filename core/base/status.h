@@ -21,10 +21,10 @@ typedef struct np_error {
 
 /* Records an error unless one is pending. `fmt` says what, values, rule, remedy; the prefix "neap.<op>: "
  * is added from the running op. Always returns NULL, so that `return np_fail(...)` reads well. */
-void *np_fail(neap_ctx *c, neap_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void *np_fail(neap_ctx *c, neap_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4), cold));
 
 /* Out of memory: text without allocation. */
-void *np_fail_nomem(neap_ctx *c, size_t bytes);
+void *np_fail_nomem(neap_ctx *c, size_t bytes) __attribute__((cold));
 
 static inline bool np_pending(const neap_ctx *c);
 

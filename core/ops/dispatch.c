@@ -11,7 +11,7 @@ static const np_op *impl_of(const np_op *op) { return op->base ? op->base : op; 
 
 /* ---- in-place calls */
 
-static bool check_inplace(np_frame *f, bool recording)
+static NP_APART bool check_inplace(np_frame *f, bool recording)
 {
     neap_ctx *c = f->c;
     neap_tensor *x = f->in[0];
@@ -40,18 +40,36 @@ static bool check_inplace(np_frame *f, bool recording)
     return true;
 }
 
-/* Operands that overlap the target other than element on element are read from copies. */
-static bool copy_overlapping(np_frame *f, neap_tensor **in)
+/* What an in-place op reads: operands that overlap the target other than element on element as copies. */
+typedef struct np_operands {
+    neap_tensor *in[NP_MAX_IN_COPIES], *copy[NP_MAX_IN_COPIES];
+    neap_tensor *const *given;
+    int n;
+} np_operands;
+
+static NP_APART bool separate(np_frame *f, np_operands *o)
 {
-    for (int i = 1; i < f->n_in; i++) {
+    o->given = f->in;
+    o->n = f->n_in < NP_MAX_IN_COPIES ? f->n_in : NP_MAX_IN_COPIES;
+    memset(o->copy, 0, sizeof o->copy);
+    for (int i = 0; i < o->n; i++) {
         bool same = false;
-        neap_tensor *t = f->in[i];
-        if (!t || t->number || !np_may_overlap(f->in[0], t, &same)) continue;
+        neap_tensor *t = o->in[i] = f->in[i];
+        if (i == 0 || !t || t->number || !np_may_overlap(f->in[0], t, &same)) continue;
         if (same && (impl_of(f->op)->tags & NP_POINTWISE)) continue;
-        in[i] = np_contiguous_copy(f->c, t);
-        if (!in[i]) return false;
+        o->in[i] = o->copy[i] = np_contiguous_copy(f->c, t);
+        if (!o->copy[i]) return false;
     }
+    f->in = o->in;
     return true;
+}
+
+/* The write counts, also a failed one. */
+static NP_APART void rejoin(np_frame *f, np_operands *o)
+{
+    f->in = o->given;
+    for (int i = 0; i < o->n; i++) np_drop(o->copy[i]);
+    if (f->out[0]) np_bump(f->in[0]);
 }
 
 /* ---- results */
@@ -70,6 +88,13 @@ static bool remember_base(np_frame *f, neap_tensor *out)
     return true;
 }
 
+static NP_APART neap_tensor *make_view(np_frame *f, const np_out_meta *m)
+{
+    neap_tensor *t = np_tensor_view(f->in[0], m->ndim, m->shape, m->stride, m->offset);
+    if (t && !remember_base(f, t)) np_drop(t), t = NULL;
+    return t;
+}
+
 /* Has the base got a new place in the graph since the view was taken? */
 static bool is_stale(const neap_tensor *t)
 {
@@ -79,15 +104,12 @@ static bool is_stale(const neap_tensor *t)
 
 static bool allocate(np_frame *f, bool inplace)
 {
-    for (int j = 0; j < f->n_out; j++) {
+    int j = 0;
+    if (inplace) f->out[j++] = np_hold_ref(f->in[0]);
+    for (; j < f->n_out; j++) {
         const np_out_meta *m = &f->meta[j];
-        if (inplace && j == 0)
-            f->out[0] = np_hold_ref(f->in[0]);
-        else if (m->view)
-            f->out[j] = np_tensor_view(f->in[0], m->ndim, m->shape, m->stride, m->offset);
-        else
-            f->out[j] = np_tensor_new(f->c, f->dev, (neap_dtype)m->dtype, m->ndim, m->shape);
-        if (!f->out[j] || (m->view && !remember_base(f, f->out[j]))) return false;
+        f->out[j] = m->view ? make_view(f, m) : np_tensor_new(f->c, f->dev, (neap_dtype)m->dtype, m->ndim, m->shape);
+        if (!f->out[j]) return false;
     }
     return true;
 }
@@ -106,7 +128,7 @@ static np_kernel find_kernel(const np_frame *f, const np_op *impl)
 }
 
 /* Fused ops without a kernel on the device: their composition, below recording and inner modes. */
-static bool run_reference(np_frame *f, const np_op *impl)
+static NP_APART bool run_reference(np_frame *f, const np_op *impl)
 {
     uint64_t grad = np_ambient_push(f->c, NP_AMB_GRAD, 0, NULL, "reference composition", NULL);
     if (!grad) return false;
@@ -116,31 +138,29 @@ static bool run_reference(np_frame *f, const np_op *impl)
 }
 
 /* Values that a selective checkpoint did not keep have a shape but no bytes. */
-static bool check_not_dry(np_frame *f)
+static NP_APART bool check_not_dry(np_frame *f)
 {
     for (int i = 0; i < f->n_in; i++)
         if (f->in[i] && f->in[i]->st->dry) return np_fail_dry(f->c);
     return true;
 }
 
-static bool compute(np_frame *f, const np_op *impl, np_kernel kernel, bool inplace)
+static NP_INLINE bool compute(np_frame *f, const np_op *impl, np_kernel kernel, bool inplace)
 {
     neap_ctx *c = f->c;
-    if (!kernel && !all_views(f)) return run_reference(f, impl);
-    if (c->n_dry && !all_views(f) && !check_not_dry(f)) return false;
+    const bool views = all_views(f);
+    if (!kernel && !views) return run_reference(f, impl);
+    if (c->n_dry && !views && !check_not_dry(f)) return false;
     if (!allocate(f, inplace)) return false;
-    if (all_views(f)) return true;
+    if (views) return true;
     c->counts[f->op->index].kernels++;
-    if (!kernel(f)) {
-        if (!np_pending(c)) np_fail(c, NEAP_E_INTERNAL, "the kernel failed without saying why");
-        return false;
-    }
+    if (!kernel(f)) np_fail(c, NEAP_E_INTERNAL, "the kernel failed without saying why"); /* unless it said so */
     return !np_pending(c);
 }
 
-static bool inner_or_compute(np_frame *f, const np_op *impl, np_kernel kernel, bool inplace)
+static NP_INLINE bool inner_or_compute(np_frame *f, const np_ambient_entry *inner, const np_op *impl, np_kernel kernel,
+                                       bool inplace)
 {
-    np_ambient_entry *inner = f->c->ambient.n ? np_ambient_get(f->c, NP_AMB_INNER) : NULL;
     if (inner && inner->payload) {
         np_mode *m = inner->payload;
         return m->call(f->c, m->user, f, inner->id);
@@ -151,22 +171,18 @@ static bool inner_or_compute(np_frame *f, const np_op *impl, np_kernel kernel, b
 bool np_compute_below(np_frame *f, uint64_t id)
 {
     const np_op *impl = impl_of(f->op);
-    np_ambient_entry *inner = np_ambient_below(f->c, NP_AMB_INNER, id);
-    if (inner && inner->payload) {
-        np_mode *m = inner->payload;
-        return m->call(f->c, m->user, f, inner->id);
-    }
-    return compute(f, impl, find_kernel(f, impl), (f->op->tags & NP_INPLACE) != 0);
+    return inner_or_compute(f, np_ambient_below(f->c, NP_AMB_INNER, id), impl, find_kernel(f, impl),
+                            (f->op->tags & NP_INPLACE) != 0);
 }
 
 /* Counters of random ops. Streams only move forward: a call that fails later keeps its range. */
-static np_rng_range reserve(np_frame *f, const np_op_facts *facts)
+static NP_APART np_rng_range reserve(np_frame *f, const np_op_facts *facts)
 {
     neap_generator *g = facts->gen_attr >= 0 && f->attr[facts->gen_attr].has ? f->attr[facts->gen_attr].gen : NULL;
     return np_generator_reserve(f->c, g ? g : f->dev->generator, f->rng_n);
 }
 
-static bool records(const np_frame *f, const np_op *impl)
+static NP_APART bool records(const np_frame *f, const np_op *impl)
 {
     if (impl->tags & NP_NODIFF) return false;
     for (int i = 0; i < f->n_in; i++)
@@ -178,7 +194,7 @@ static bool records(const np_frame *f, const np_op *impl)
 }
 
 /* A view whose base got a new place in the graph (was changed in place) after the view was taken. */
-static bool check_stale_views(np_frame *f)
+static NP_APART bool check_stale_views(np_frame *f)
 {
     for (int i = 0; i < f->n_in; i++) {
         const neap_tensor *t = f->in[i];
@@ -191,7 +207,7 @@ static bool check_stale_views(np_frame *f)
 }
 
 /* Whoever follows the sequence of ops (determinism checks, debug) sees each one here, checked but not yet run. */
-static void trace(np_frame *f)
+static NP_APART void trace(np_frame *f)
 {
     np_ambient_entry *e = np_ambient_get(f->c, NP_AMB_TRACE);
     if (!e || !e->payload) return;
@@ -199,19 +215,16 @@ static void trace(np_frame *f)
     t->op(f->c, t->user, f);
 }
 
-static bool run(np_frame *f, const np_op *impl)
+/* touched: an operand has an autograd part. */
+static inline bool run(np_frame *f, const np_op_facts *facts, bool touched)
 {
     neap_ctx *c = f->c;
-    const np_op_facts *facts = np_facts(c, f->op);
-    if (!facts) return false;
+    const np_op *impl = impl_of(f->op);
     const bool inplace = (f->op->tags & NP_INPLACE) != 0;
     f->n_out = facts->n_results + facts->n_aux;
-    if (!impl->infer(f)) {
-        if (!np_pending(c)) np_fail(c, NEAP_E_INTERNAL, "infer failed without saying why");
-        return false;
-    }
+    if (!impl->infer(f)) return np_fail(c, NEAP_E_INTERNAL, "infer failed without saying why"); /* unless it said so */
     if (c->ambient.n) trace(f);
-    const bool recording = records(f, impl);
+    const bool recording = touched && records(f, impl);
     if (inplace && !check_inplace(f, recording)) return false;
     np_kernel kernel = find_kernel(f, impl);
     if (!kernel && !impl->ref && !all_views(f))
@@ -224,30 +237,17 @@ static bool run(np_frame *f, const np_op *impl)
     struct neap_node *node = NULL;
     if (recording && !(node = np_record_begin(f))) return false;
 
-    bool ok;
-    if (inplace) {
-        neap_tensor *copies[NP_MAX_IN_COPIES] = {0}, *in[NP_MAX_IN_COPIES];
-        neap_tensor *const *given = f->in;
-        int n = f->n_in < NP_MAX_IN_COPIES ? f->n_in : NP_MAX_IN_COPIES;
-        ok = copy_overlapping(f, copies);
-        for (int i = 0; i < n; i++) in[i] = copies[i] ? copies[i] : given[i];
-        if (ok) {
-            f->in = in;
-            ok = inner_or_compute(f, impl, kernel, true);
-            f->in = given;
-        }
-        for (int i = 0; i < n; i++) np_drop(copies[i]);
-        if (f->out[0]) np_bump(f->in[0]);
-    } else {
-        ok = inner_or_compute(f, impl, kernel, false);
-    }
+    np_operands operands;
+    bool ok = (!inplace || separate(f, &operands)) &&
+              inner_or_compute(f, np_ambient_get(c, NP_AMB_INNER), impl, kernel, inplace);
+    if (inplace) rejoin(f, &operands);
     if (ok && node) ok = np_record_end(f, node);
     np_node_drop(node);
     return ok;
 }
 
 /* Names the argument that is not there. */
-static bool fail_missing(np_frame *f, const np_op_facts *facts)
+static NP_APART bool fail_missing(np_frame *f, const np_op_facts *facts)
 {
     const np_schema *s = &facts->schema;
     for (int k = 0; k < s->n_args; k++) {
@@ -258,58 +258,51 @@ static bool fail_missing(np_frame *f, const np_op_facts *facts)
     return np_fail(f->c, NEAP_E_INTERNAL, "a required argument is missing");
 }
 
-static bool required_present(np_frame *f)
+/* Is every tensor there that the op needs? Called when one is NULL, or when there are few. */
+static NP_APART bool required_present(np_frame *f, const np_op_facts *facts)
 {
-    const np_op_facts *facts = np_facts(f->c, f->op);
-    if (!facts) return false;
     if (facts->schema.list) {
         if (f->n_in == 0) return np_fail(f->c, NEAP_E_ARG, "the list of tensors is empty");
         for (int i = 0; i < f->n_in; i++)
             if (!f->in[i]) return np_fail(f->c, NEAP_E_ARG, "tensor %d of the list is missing", i + 1);
         return true;
     }
-    if (f->n_in < 32 && facts->required >> f->n_in) return fail_missing(f, facts);
+    if (f->n_in < facts->n_needed) return fail_missing(f, facts);
     for (int i = 0; i < f->n_in; i++)
         if (!f->in[i] && (facts->required >> i & 1)) return fail_missing(f, facts);
     return true;
 }
 
-static bool below(np_frame *f, uint64_t id)
+static NP_APART bool enter(np_frame *f, const np_ambient_entry *mode)
 {
     neap_ctx *c = f->c;
-    np_ambient_entry *mode = !c->ambient.n       ? NULL
-                             : id == UINT64_MAX ? np_ambient_get(c, NP_AMB_MODE)
-                                                : np_ambient_below(c, NP_AMB_MODE, id);
-    bool ok;
-    if (mode && mode->payload) {
-        np_mode *m = mode->payload;
-        ok = m->call(c, m->user, f, mode->id) && !np_pending(c);
-    } else {
-        ok = run(f, impl_of(f->op));
-    }
-    if (!ok) np_frame_drop(f);
-    return ok;
-}
-
-bool np_dispatch_below(np_frame *f, uint64_t id)
-{
-    neap_ctx *c = f->c;
-    if (np_pending(c)) return false;
+    const np_op_facts *facts = np_facts(c, f->op);
+    if (!facts || np_pending(c)) return false;
     const char *outer = c->op_name;
     c->op_name = f->op->name;
-    bool ok = below(f, id);
+    bool touched = false, gaps = f->n_in < facts->n_needed;
+    for (int i = 0; i < f->n_in; i++) {
+        const neap_tensor *t = f->in[i];
+        if (!t) gaps = true;
+        else if (t->ag) touched = true;
+    }
+    bool ok = !gaps || required_present(f, facts);
+    if (ok && mode && mode->payload) {
+        np_mode *m = mode->payload;
+        ok = m->call(c, m->user, f, mode->id) && !np_pending(c);
+    } else if (ok) {
+        ok = run(f, facts, touched);
+    }
+    if (!ok) np_frame_drop(f);
     c->op_name = outer;
     return ok;
 }
+
+bool np_dispatch_below(np_frame *f, uint64_t id) { return enter(f, np_ambient_below(f->c, NP_AMB_MODE, id)); }
 
 bool np_dispatch(np_frame *f)
 {
-    neap_ctx *c = f->c;
-    if (np_pending(c)) return false;
-    const char *outer = c->op_name;
-    c->op_name = f->op->name;
-    c->counts[f->op->index].calls++;
-    bool ok = required_present(f) && below(f, UINT64_MAX);
-    c->op_name = outer;
-    return ok;
+    if (np_pending(f->c)) return false;
+    f->c->counts[f->op->index].calls++;
+    return enter(f, np_ambient_get(f->c, NP_AMB_MODE));
 }

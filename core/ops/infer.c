@@ -76,7 +76,7 @@ static bool same_shape(const neap_tensor *a, const neap_tensor *b)
     return true;
 }
 
-static bool fail_broadcast(np_frame *f)
+static NP_APART bool fail_broadcast(np_frame *f)
 {
     char ta[128], tb[128];
     neap_tensor *a = f->in[0], *b = f->in[1];
@@ -85,15 +85,9 @@ static bool fail_broadcast(np_frame *f)
                    np_shape_text(ta, sizeof ta, a->ndim, a->shape), np_shape_text(tb, sizeof tb, b->ndim, b->shape));
 }
 
-static bool binary_shape(np_frame *f)
+static NP_APART bool broadcast(np_frame *f)
 {
     neap_tensor *a = f->in[0], *b = f->in[1];
-    if (a->dtype == b->dtype && a->st->dev == b->st->dev && !a->number && !b->number && same_shape(a, b)) {
-        f->dev = a->st->dev; /* the common case */
-        f->compute = (neap_dtype)a->dtype;
-        np_meta_set(f, 0, f->compute, a->ndim, a->shape);
-        return true;
-    }
     f->compute = np_promote_operands(f->in, 2);
     if (!np_same_device(f)) return false;
     int ndim = a->ndim;
@@ -101,6 +95,17 @@ static bool binary_shape(np_frame *f)
     memcpy(shape, a->shape, sizeof(int64_t) * (size_t)ndim);
     if (!np_broadcast_shape(&ndim, shape, b->ndim, b->shape)) return fail_broadcast(f);
     np_meta_set(f, 0, f->compute, ndim, shape);
+    return true;
+}
+
+static bool binary_shape(np_frame *f)
+{
+    neap_tensor *a = f->in[0], *b = f->in[1];
+    if (a->dtype != b->dtype || a->st->dev != b->st->dev || a->number || b->number || !same_shape(a, b))
+        return broadcast(f);
+    f->dev = a->st->dev; /* the common case */
+    f->compute = (neap_dtype)a->dtype;
+    np_meta_set(f, 0, f->compute, a->ndim, a->shape);
     return true;
 }
 

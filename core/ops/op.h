@@ -69,11 +69,16 @@ typedef struct np_frame {
 /* Starts a call: everything but the attributes and what infer fills. (The rest of a frame is large.) */
 static inline void np_frame_begin(np_frame *f, neap_ctx *c, const np_op *op, neap_tensor *const *in, int n_in)
 {
-    memset(f, 0, offsetof(np_frame, attr));
     f->c = c;
     f->op = op;
     f->in = in;
     f->n_in = n_in;
+    f->n_out = 0;
+    f->dev = NULL;
+    f->compute = (neap_dtype)0;
+    f->rng_n = 0;
+    f->rng = (np_rng_range){0};
+    for (int j = 0; j < NP_MAX_OUT; j++) f->out[j] = NULL;
 }
 
 /* A gradient formula's view of its node. Formulas call np_<op>(b, ...); results of those calls belong to
@@ -190,6 +195,7 @@ bool np_schema_parse(const char *args, np_schema *s); /* false: malformed (a tes
 /* Parsed once per context. */
 typedef struct np_op_facts {
     int8_t n_results, n_aux, gen_attr; /* gen_attr: the generator's attribute, -1 none */
+    int8_t n_needed, n_saves;          /* tensor inputs that a call has at least; saved values of a record */
     uint32_t required;                 /* bit i: tensor input i must be there */
     uint32_t lists;                    /* bit i: attribute i has a list of numbers */
     np_schema schema;

@@ -143,9 +143,12 @@ const np_op_facts *np_facts_load(neap_ctx *c, const np_op *op)
             x->n_results = (int8_t)x->schema.n_results;
             x->n_aux = (int8_t)x->schema.n_aux;
             x->gen_attr = -1;
-            x->required = x->lists = 0;
+            x->n_needed = x->n_saves = 0;
             x->required = x->lists = 0;
             for (int k = 0; k < x->schema.n_args; k++) fact_of(x, &x->schema.arg[k]);
+            while (x->required >> x->n_needed) x->n_needed++;
+            if (x->schema.list) x->n_needed = 1;
+            while (x->n_saves < NP_MAX_SAVE && o->save[x->n_saves].what != NP_SAVE_NONE) x->n_saves++;
         }
         c->facts = facts;
     }

@@ -21,18 +21,23 @@ void np_tensor_geometry(neap_tensor *t, int ndim, const int64_t *shape, const in
     t->contiguous = np_is_contiguous_geometry(ndim, shape, stride);
 }
 
-/* A tensor over `st`, whose reference it takes (also when it fails). */
-static neap_tensor *tensor_over_take(neap_ctx *c, np_storage *st, neap_dtype dtype)
+/* A tensor over `st`, whose reference it takes (also when it fails). numel and dims are the caller's. */
+static inline neap_tensor *tensor_over_take(neap_ctx *c, np_storage *st, neap_dtype dtype)
 {
-    neap_tensor *t = np_obj_new(c, sizeof *t);
+    neap_tensor *t = np_obj_raw(c, sizeof *t);
     if (!t) {
-        np_storage_free(c, st);
+        np_storage_drop(c, st);
         return NULL;
     }
     t->refs = 1;
-    t->c = c;
     t->dtype = (uint8_t)dtype;
+    t->ndim = 0;
+    t->contiguous = true;
+    t->number = t->temp = t->scoped = false;
+    t->c = c;
     t->st = st;
+    t->offset = 0;
+    t->ag = NULL;
     return t;
 }
 
@@ -64,40 +69,42 @@ static bool shape_bytes(neap_ctx *c, int ndim, const int64_t *shape, neap_dtype 
     return true;
 }
 
-/* The row-major strides of a shape and its number of elements; false if anything is unusual. */
-static inline bool dense(int ndim, const int64_t *shape, int64_t *stride, int64_t *numel)
+static inline neap_tensor *tensor_of(neap_ctx *c, np_device *d, neap_dtype dtype, int ndim, const int64_t *shape,
+                                     int64_t numel, size_t bytes)
 {
-    int64_t n = 1;
-    for (int d = ndim; d-- > 0;) {
-        stride[d] = n;
-        if (shape[d] <= 0 || __builtin_mul_overflow(n, shape[d], &n)) return false;
+    np_storage *st = np_storage_new(c, d, bytes);
+    neap_tensor *t = st ? tensor_over_take(c, st, dtype) : NULL;
+    if (!t) return NULL;
+    t->ndim = (uint8_t)ndim;
+    t->numel = numel;
+    uint64_t step = 1;
+    for (int i = ndim; i-- > 0;) {
+        int64_t size = shape[i];
+        t->shape[i] = size;
+        t->stride[i] = (int64_t)step;
+        step *= (uint64_t)(size > 1 ? size : 1);
     }
-    *numel = n;
-    return n < PTRDIFF_MAX / 8;
+    return t;
+}
+
+/* A shape with zeros, or a wrong one. */
+static NP_APART neap_tensor *unusual_tensor(neap_ctx *c, np_device *d, neap_dtype dtype, int ndim, const int64_t *shape)
+{
+    size_t bytes;
+    if (!shape_bytes(c, ndim, shape, dtype, &bytes)) return NULL;
+    return tensor_of(c, d, dtype, ndim, shape, np_shape_numel(ndim, shape), bytes);
 }
 
 neap_tensor *np_tensor_new(neap_ctx *c, np_device *d, neap_dtype dtype, int ndim, const int64_t *shape)
 {
-    size_t bytes;
-    int64_t stride[NEAP_MAX_DIMS], numel = 0;
-    bool plain = (unsigned)ndim <= NEAP_MAX_DIMS && (unsigned)dtype < NEAP_N_DTYPES && dense(ndim, shape, stride, &numel);
-    if (plain)
-        bytes = (size_t)numel * np_dtype_size(dtype);
-    else if (!shape_bytes(c, ndim, shape, dtype, &bytes))
-        return NULL;
-    np_storage *st = np_storage_new(c, d, bytes);
-    neap_tensor *t = st ? tensor_over_take(c, st, dtype) : NULL;
-    if (!t) return NULL;
-    if (plain) {
-        for (int i = 0; i < ndim; i++) t->shape[i] = shape[i], t->stride[i] = stride[i];
-        t->ndim = (uint8_t)ndim;
-        t->numel = numel;
-        t->contiguous = true;
-    } else {
-        np_contiguous_strides(ndim, shape, stride);
-        np_tensor_geometry(t, ndim, shape, stride, 0);
-    }
-    return t;
+    int64_t numel = 1;
+    if ((unsigned)ndim > NEAP_MAX_DIMS || (unsigned)dtype >= NEAP_N_DTYPES)
+        return unusual_tensor(c, d, dtype, ndim, shape);
+    for (int i = 0; i < ndim; i++)
+        if (shape[i] <= 0 || __builtin_mul_overflow(numel, shape[i], &numel))
+            return unusual_tensor(c, d, dtype, ndim, shape);
+    if (numel > PTRDIFF_MAX / 8) return unusual_tensor(c, d, dtype, ndim, shape);
+    return tensor_of(c, d, dtype, ndim, shape, numel, (size_t)numel * np_sizes[dtype]);
 }
 
 neap_tensor *np_tensor_dry(neap_ctx *c, np_device *d, neap_dtype dtype, int ndim, const int64_t *shape)
@@ -133,7 +140,7 @@ void np_tensor_destroy(neap_tensor *t)
 {
     neap_ctx *c = t->c;
     if (t->ag) np_autograd_drop(t);
-    np_storage_free(c, t->st);
+    np_storage_drop(c, t->st);
     np_obj_free(c, t, sizeof *t);
 }
 

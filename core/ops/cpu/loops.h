@@ -350,20 +350,25 @@ static inline bool np_map_dtype_error(np_frame *f)
     return false;
 }
 
-/* Small and plain: no job, no iterator, no thread. False: not such a case, nothing is done. */
-static inline bool np_map_small(np_frame *f, np_run_fn run, neap_dtype t, neap_dtype result, void *arg)
+/* Small and plain: no job, no iterator, no thread. With `mixed` also operands of one element and any dtype.
+ * False: not such a case, nothing is done. */
+static NP_INLINE bool np_map_small(np_frame *f, np_run_fn run, neap_dtype t, neap_dtype result, void *arg,
+                                   const bool mixed)
 {
     const neap_tensor *y = f->out[0];
+    const int64_t n = y->numel, size = np_sizes[t];
     uint64_t scalar[NP_MAP_MAX];
-    char *p[NP_MAP_MAX] = { (char *)y->st->data + y->offset * np_sizes[result] };
-    int64_t s[NP_MAP_MAX] = { np_sizes[result] };
-    if (y->numel > NP_GRAIN || y->numel == 0 || !y->contiguous || y->dtype != result) return false;
-    for (int i = 0; i < f->n_in; i++) {
+    char *p[NP_MAP_MAX];
+    int64_t s[NP_MAP_MAX];
+    if (n > NP_GRAIN || n == 0 || !y->contiguous || y->dtype != result) return false;
+    p[0] = (char *)y->st->data + y->offset * np_sizes[result];
+    s[0] = np_sizes[result];
+    for (int64_t i = 0; i < f->n_in; i++) {
         const neap_tensor *x = f->in[i];
-        if (x->dtype == t && x->contiguous && x->numel == y->numel) {
-            p[i + 1] = (char *)x->st->data + x->offset * np_sizes[t];
-            s[i + 1] = np_sizes[t];
-        } else if (x->numel == 1) {
+        if (x->dtype == t && x->contiguous && x->numel == n) {
+            p[i + 1] = (char *)x->st->data + x->offset * size;
+            s[i + 1] = size;
+        } else if (mixed && x->numel == 1) {
             np_scalar(t, &scalar[i], x);
             p[i + 1] = (char *)&scalar[i];
             s[i + 1] = 0;
@@ -371,27 +376,34 @@ static inline bool np_map_small(np_frame *f, np_run_fn run, neap_dtype t, neap_d
             return false;
         }
     }
-    run(arg, y->numel, p, s);
+    run(arg, n, p, s);
     return true;
 }
 
-/* Result of dtype `result` (NEAP_N_DTYPES: the compute type), operands in f->compute. */
-static inline bool np_map_to(np_frame *f, const np_run_fn *runs, int result, void *arg)
+/* Everything else. */
+static NP_APART bool np_map_other(np_frame *f, np_run_fn run, neap_dtype t, neap_dtype result, void *arg)
 {
-    neap_dtype t = np_run_type(f->compute);
     np_map_job m;
-    m.run = runs[f->compute];
-    if (!m.run) return np_map_dtype_error(f);
-    if (np_map_small(f, m.run, t, result == NEAP_N_DTYPES ? t : (neap_dtype)result, arg)) return true;
+    if (np_map_small(f, run, t, result, arg, true)) return true;
+    m.run = run;
     m.arg = arg;
     m.n = 1 + f->n_in;
     m.t[0] = f->out[0];
-    m.type[0] = (uint8_t)(result == NEAP_N_DTYPES ? (int)t : result);
+    m.type[0] = (uint8_t)result;
     for (int i = 0; i < f->n_in; i++) {
         m.t[i + 1] = f->in[i];
         m.type[i + 1] = (uint8_t)t;
     }
     return np_map_go(f->c, &m);
+}
+
+/* Result of dtype `result` (NEAP_N_DTYPES: the compute type), operands in f->compute. */
+static inline bool np_map_to(np_frame *f, const np_run_fn *runs, int result, void *arg)
+{
+    neap_dtype t = np_run_type(f->compute), to = result == NEAP_N_DTYPES ? t : (neap_dtype)result;
+    np_run_fn run = runs[f->compute];
+    if (!run) return np_map_dtype_error(f);
+    return np_map_small(f, run, t, to, arg, false) || np_map_other(f, run, t, to, arg);
 }
 static inline bool np_map(np_frame *f, const np_run_fn *runs, void *arg)
 {
