@@ -1,9 +1,9 @@
-/* checkpoint.c - a checkpointed call (non-reentrant): begin the region, run the function, end it; and running it
+/* checkpoint.c - a checkpointed call, of either variant: begin the region, run the function, end it; and running it
  * again when backward needs its values.
  *
  * The forward runs between lua_callk and its continuation, so it may yield. A recompute runs in a coroutine of its
  * own: when the region has what it needs, the op that was running yields and the coroutine is reset, which closes
- * its <close> variables without an error. A yield of the user's own is resumed at once. What a recompute needs of
+ * its <close> variables without an error (a reentrant one always runs to its end). A yield of the user's own is resumed at once. What a recompute needs of
  * Lua lies in the anchor: the body, the plan of the arguments (plan.c), and the store. */
 #include "nl.h"
 
@@ -117,18 +117,54 @@ static int run_recompute(lua_State *L)
     return 0;
 }
 
+/* The tensors among the values first ... last on L's stack, as new references. */
+static int take_tensors(lua_State *L, nl_state *st, int first, int last, neap_tensor **out)
+{
+    int n = 0;
+    for (int i = first; i <= last; i++) {
+        if (!nl_handle_at(L, st, i)) continue;
+        nl_check_tensor(L, st, i, "checkpoint", "a result");
+        if (n++ == NEAP_MAX_RESULTS)
+            nl_error(L, st, NEAP_E_ARG, "neap.checkpoint: more than %d tensor results of a reentrant checkpoint", NEAP_MAX_RESULTS);
+    }
+    n = 0;
+    for (int i = first; i <= last; i++) {
+        const nl_handle *h = nl_handle_at(L, st, i);
+        if (h) out[n++] = neap_retain(h->t);
+    }
+    return n;
+}
+
+/* The same for the reentrant variant: its results are what the pass goes on with. */
+static int run_reentrant(lua_State *L)
+{
+    nl_run *r = lua_touserdata(L, 1);
+    run_recompute(L);
+    r->v->n_out = take_tensors(r->dead, r->cb->st, 1, lua_gettop(r->dead), r->v->out);
+    return 0;
+}
+
 /* The region's recompute. However it ended, its coroutine's part of the ambient state goes. */
 static int recompute(neap_ctx *c, void *user, neap_values *v)
 {
     nl_callback *cb = user;
     nl_run r = {.v = v};
+    v->n_out = 0;
     cb->refs++;
     bool ok = nl_callback_run(c, cb, &r);
     nl_state *st = cb->st;
     if (st && r.dead) neap_x_pop_owner(c, r.dead);
     nl_callback_release(cb);
-    v->n_out = 0;
     return !ok;
+}
+
+/* The script line of the running op, for messages. */
+static void where(neap_ctx *c, void *user, char *buf, size_t n)
+{
+    const nl_callback *cb = user;
+    (void)c;
+    buf[0] = 0;
+    if (cb->st && lua_checkstack(cb->st->L, 4)) nl_where(cb->st->L, cb->st, buf, n);
 }
 
 /* ---- what differs: a variable that the function captured has another value than at the forward */
@@ -167,7 +203,7 @@ static bool is_mismatch(neap_code code)
 
 const char *nl_changed(lua_State *L, nl_state *st, neap_code code)
 {
-    if (!is_mismatch(code)) return "";
+    if (!is_mismatch(code) && !(code == NEAP_E_INPLACE && st->run)) return "";
     if (st->run && lua_checkstack(L, 10) && nl_anchor_get(L, st, st->run->cb->cell)) {
         if (lua_rawgeti(L, -1, NL_A_STORE) == LUA_TTABLE) note_changes(L, st, lua_gettop(L));
         lua_pop(L, 2);
@@ -177,14 +213,31 @@ const char *nl_changed(lua_State *L, nl_state *st, neap_code code)
 
 /* ---- the forward */
 
-static void read_options(lua_State *L, nl_state *st, int idx, neap_region_opts *o)
+typedef struct call_options {
+    neap_region_opts o;
+    bool reentrant;
+} call_options;
+
+static neap_determinism read_check(lua_State *L, int idx)
 {
-    neap_region_opts_init(o);
-    o->preserve_rng_state = nl_bool_option(L, st, idx, "checkpoint", "preserve_rng_state", true);
-    o->early_stop = nl_bool_option(L, st, idx, "checkpoint", "early_stop", true);
-    if (!nl_get_option(L, idx, "determinism_check")) return;
-    if (lua_type(L, -1) == LUA_TSTRING && strcmp(lua_tostring(L, -1), "none") == 0) o->check = NEAP_CHECK_NONE;
+    static const char *const names[] = {"none", "default", "ops", "values"}; /* SAME-ORDER neap_determinism */
+    int check = NEAP_CHECK_DEFAULT;
+    if (!nl_get_option(L, idx, "determinism_check")) return NEAP_CHECK_DEFAULT;
+    for (int i = 0; i < 4; i++)
+        if (lua_type(L, -1) == LUA_TSTRING && !strcmp(lua_tostring(L, -1), names[i])) check = i;
     lua_pop(L, 1);
+    return (neap_determinism)check;
+}
+
+static void read_options(lua_State *L, nl_state *st, int idx, call_options *o)
+{
+    neap_region_opts_init(&o->o);
+    o->reentrant = nl_bool_option(L, st, idx, "checkpoint", "use_reentrant", false);
+    o->o.preserve_rng_state = nl_bool_option(L, st, idx, "checkpoint", "preserve_rng_state", true);
+    o->o.early_stop = nl_bool_option(L, st, idx, "checkpoint", "early_stop", true);
+    o->o.debug = nl_bool_option(L, st, idx, "checkpoint", "debug", false);
+    o->o.check = read_check(L, idx);
+    o->o.where = where;
 }
 
 /* Groups below the region: its inputs', the enclosing region's and the hooks' in force. */
@@ -223,9 +276,9 @@ static void make_store(lua_State *L, int copies)
 }
 
 /* Pushes the anchor. */
-static uint64_t make_anchor(lua_State *L, nl_state *st, nl_plan *p, int n_args)
+static uint64_t make_anchor(lua_State *L, nl_state *st, nl_plan *p, int n_args, bool reentrant)
 {
-    nl_plan_make(L, st, p, P_ARGS, n_args, false);
+    nl_plan_make(L, st, p, P_ARGS, n_args, reentrant);
     int plan = lua_gettop(L) - 1;
     uint64_t cell = nl_anchor_new(L, st);
     int anchor = lua_gettop(L);
@@ -238,14 +291,17 @@ static uint64_t make_anchor(lua_State *L, nl_state *st, nl_plan *p, int n_args)
     return cell;
 }
 
-/* Tensors that the function and functions among its arguments captured, and those of the contexts. */
-static void find_captured(lua_State *L, nl_state *st, int n_args)
+/* Tensors that the function and functions among its arguments captured, and those of the contexts; and, where
+ * tables are kept as they are, those in table arguments. */
+static void find_captured(lua_State *L, nl_state *st, int n_args, bool reentrant)
 {
     nl_capture_begin(L, st);
     nl_capture_find(L, st, P_FN);
     nl_capture_find(L, st, P_AROUND);
-    for (int i = 0; i < n_args; i++)
-        if (lua_type(L, P_ARGS + i) == LUA_TFUNCTION) nl_capture_find(L, st, P_ARGS + i);
+    for (int i = 0; i < n_args; i++) {
+        int type = lua_type(L, P_ARGS + i);
+        if (type == LUA_TFUNCTION || (reentrant && type == LUA_TTABLE)) nl_capture_find(L, st, P_ARGS + i);
+    }
 }
 
 /* What checkpoint.once remembered lives as long as the region, too. */
@@ -256,16 +312,55 @@ static void keep_remembered(lua_State *L, nl_state *st, nl_guard *g)
     if (!nl_capture_keep(st, g->cb)) nl_error(L, st, NEAP_E_NOMEM, "neap.checkpoint: out of memory");
 }
 
+/* The core has replaced some of the results (an input that came out again, say): those get the spare handles, which
+ * stand above the results. Nothing here can fail. */
+static void place_results(lua_State *L, nl_state *st, int first, int last, neap_tensor **results)
+{
+    for (int i = first, k = 0; i <= last; i++) {
+        const nl_handle *h = nl_handle_at(L, st, i);
+        if (!h) continue;
+        if (h->t == results[k]) {
+            neap_free(results[k]);
+        } else {
+            ((nl_handle *)lua_touserdata(L, last + 1 + k))->t = results[k];
+            lua_copy(L, last + 1 + k, i);
+        }
+        k++;
+    }
+}
+
+/* The results, from `first` on, get their place in the graph. */
+static void end_reentrant(lua_State *L, nl_state *st, nl_guard *g, int first)
+{
+    neap_tensor *results[NEAP_MAX_RESULTS];
+    int last = lua_gettop(L), spare = 0;
+    luaL_checkstack(L, NEAP_MAX_RESULTS + 10, "too many results");
+    for (int i = first; i <= last && spare < NEAP_MAX_RESULTS; i++)
+        if (nl_handle_at(L, st, i)) nl_new_handle(L, st), spare++;
+    int n = take_tensors(L, st, first, last, results);
+    neap_reentrant *r = g->reentrant;
+    g->reentrant = NULL;
+    if (neap_reentrant_end(st->c, r, results, n, 1)) {
+        for (int i = 0; i < n; i++) neap_free(results[i]);
+        nl_raise(L, st, "checkpoint");
+    }
+    place_results(L, st, first, last, results);
+    lua_settop(L, last);
+    for (int i = first; i <= last; i++) {
+        nl_handle *h = nl_handle_at(L, st, i);
+        if (h && h->t->ag && st->n_callbacks) nl_anchor_handle(L, st, h, i);
+    }
+}
+
 static int call_done(lua_State *L, int status, lua_KContext base)
 {
     (void)status;
     nl_state *st = nl_enter(L);
     nl_guard *g = lua_touserdata(L, P_GUARD);
-    if (g->region) {
-        keep_remembered(L, st, g);
-        neap_region_end(st->c, g->region, 1);
-        g->region = NULL;
-    }
+    if (g->cb) keep_remembered(L, st, g);
+    if (g->region) neap_region_end(st->c, g->region, 1);
+    g->region = NULL;
+    if (g->reentrant) end_reentrant(L, st, g, (int)base + 1);
     for (int i = (int)base + 1, n = lua_gettop(L); i <= n; i++) nl_mark_tree(L, st, i, &g->scope);
     char where[100] = "";
     if (g->scope.head.next != &g->scope.head) nl_where(L, st, where, sizeof where);
@@ -273,27 +368,42 @@ static int call_done(lua_State *L, int status, lua_KContext base)
     return lua_gettop(L) - (int)base;
 }
 
+/* The reentrant variant differentiates its arguments alone. */
+static void warn_if_lost(nl_state *st, const nl_guard *g, const nl_plan *p)
+{
+    char text[300];
+    for (int i = 0; i < p->n; i++)
+        if (neap_requires_grad(p->v[i])) return;
+    snprintf(text, sizeof text, "%s: no argument of a reentrant checkpoint requires grad: its results will not either; pass such a "
+             "tensor, or use {use_reentrant = false} [W-NOGRAD-INPUT]", g->where[0] ? g->where : "checkpoint");
+    st->c->opts.log(st->c->opts.user, 2, text);
+}
+
 /* Begins the region; the guard is in its place. False: grad mode is off. */
-static bool begin_region(lua_State *L, nl_state *st, nl_guard *g, neap_region_opts *o, int n_args, uint64_t *cell,
+static bool begin_region(lua_State *L, nl_state *st, nl_guard *g, call_options *o, int n_args, uint64_t *cell,
                          uint64_t *covers, int max)
 {
     nl_plan p;
     if (!neap_grad_enabled(st->c)) return false;
     luaL_checkstack(L, 20, NULL);
-    *cell = make_anchor(L, st, &p, n_args);
+    *cell = make_anchor(L, st, &p, n_args, o->reentrant);
     int anchor = lua_gettop(L);
     add_parents(L, st, anchor, p.v, p.n, covers, max);
     lua_setiuservalue(L, P_GUARD, 1); /* the guard keeps the anchor while the forward runs */
-    find_captured(L, st, n_args);
-    g->cb = nl_callback_new(L, st, *cell, run_recompute, "checkpoint", NL_LIFE_PLAIN);
+    find_captured(L, st, n_args, o->reentrant);
+    g->cb = nl_callback_new(L, st, *cell, o->reentrant ? run_reentrant : run_recompute, "checkpoint", NL_LIFE_PLAIN);
     if (!nl_capture_keep(st, g->cb)) nl_error(L, st, NEAP_E_NOMEM, "neap.checkpoint: out of memory");
-    o->recompute = (neap_fn){recompute, nl_callback_retain, nl_callback_release, g->cb};
-    o->name = g->where[0] ? g->where : "a checkpoint";
+    if (o->reentrant) warn_if_lost(st, g, &p);
+    o->o.recompute = (neap_fn){recompute, nl_callback_retain, nl_callback_release, g->cb};
+    o->o.name = g->where[0] ? g->where : "a checkpoint";
     for (int i = 0; i < p.n; i++) neap_retain(p.v[i]);
-    g->region = neap_region_begin(st->c, o, p.v, p.n);
+    if (o->reentrant)
+        g->reentrant = neap_reentrant_begin(st->c, &o->o, p.v, p.n);
+    else
+        g->region = neap_region_begin(st->c, &o->o, p.v, p.n);
     for (int i = 0; i < p.n; i++) neap_free(p.v[i]);
-    if (!g->region && neap_error(st->c)) nl_raise(L, st, "checkpoint");
-    return g->region != NULL;
+    if (neap_error(st->c)) nl_raise(L, st, "checkpoint");
+    return g->region || g->reentrant;
 }
 
 /* checkpoint_run(fn, options, record, body, forward, around, ...): runs forward(record, fn, ...), or the body if it
@@ -304,7 +414,7 @@ static int checkpoint_run(lua_State *L)
     nl_state *st = nl_enter(L);
     int n = lua_gettop(L) - (P_ARGS - 1);
     uint64_t cell = 0, covers[6] = {0};
-    neap_region_opts o;
+    call_options o;
     nl_maybe_collect(L, st);
     if (n < 0) return nl_error(L, st, NEAP_E_ARG, "neap.checkpoint_run: is the library's own; call neap.checkpoint");
     nl_check_body(L, st, P_FN, "checkpoint");

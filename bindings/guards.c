@@ -55,6 +55,8 @@ void nl_guard_end(nl_guard *g, const char *ended)
     leave_bodies(g);
     if (st->c && g->region) neap_region_end(st->c, g->region, 0);
     g->region = NULL;
+    if (st->c && g->reentrant) neap_reentrant_end(st->c, g->reentrant, NULL, 0, 0);
+    g->reentrant = NULL;
     if (g->cb) nl_callback_release(g->cb);
     g->cb = NULL;
     if (!st->c) return;
@@ -274,6 +276,16 @@ static int early_stop(lua_State *L)
     bool on = check_flag(L, st, "set_checkpoint_early_stop");
     nl_guard *g = begin(L, st, "set_checkpoint_early_stop", 2);
     return run_with(L, st, g, neap_early_stop_begin(st->c, on), 2);
+}
+
+/* set_checkpoint_debug_enabled(true, false or nil [, fn, ...]) */
+static int checkpoint_debug(lua_State *L)
+{
+    nl_state *st = nl_enter(L);
+    bool unset = lua_gettop(L) > 0 && lua_isnil(L, 1);
+    bool on = !unset && check_flag(L, st, "set_checkpoint_debug_enabled");
+    nl_guard *g = begin(L, st, "set_checkpoint_debug_enabled", 2);
+    return run_with(L, st, g, neap_checkpoint_debug_begin(st->c, unset ? -1 : on), 2);
 }
 
 static int default_dtype(lua_State *L)
@@ -632,6 +644,7 @@ static const luaL_Reg functions[] = {
     {"default_dtype", default_dtype}, {"device", device}, {"detect_anomaly", detect_anomaly},
     {"disable_saved_tensors_hooks", disable_hooks}, {"save_on_cpu", save_on_cpu}, {"saved_tensors_hooks", saved_hooks},
     {"op_mode", op_mode}, {"memory_limit", memory_limit}, {"set_checkpoint_early_stop", early_stop},
+    {"set_checkpoint_debug_enabled", checkpoint_debug},
     {"is_grad_enabled", is_grad_enabled}, {"in_recompute", in_recompute}, {NULL, NULL}};
 
 static const luaL_Reg metamethods[] = {

@@ -83,6 +83,7 @@ typedef struct nl_guard {
     bool has_scope, body, closed, anchored;
     nl_scope scope;
     neap_region *region;
+    neap_reentrant *reentrant;
     nl_callback *cb;         /* of the region: a reference */
     void *mode;              /* op_mode: malloc'd np_mode and callback */
     int trampolines;         /* depth of the trampoline it was opened under */
@@ -118,6 +119,7 @@ typedef struct nl_run {      /* one call of a callback; lives on the C stack of 
     neap_tensor *t;          /* pack: the value; unpack: the result (new reference) */
     uint64_t token;
     np_frame *f;             /* op_mode */
+    const neap_policy_call *policy; /* selective: the question; the answer is the token */
     uint64_t id;
     lua_State *co;           /* recompute: the coroutine, while it may be stopped */
     lua_State *dead;         /* the same, for the clean-up */
@@ -172,7 +174,7 @@ struct nl_state {
     char prefix[4][200];     /* sources of the library: their frames are not the user's line */
     int n_prefix;
     /* addresses of these are registry keys */
-    char k_threads, k_by_pointer, k_anchors, k_known, k_parked, k_current, k_names, k_ops, k_log, k_late, k_parts;
+    char k_threads, k_by_pointer, k_anchors, k_known, k_parked, k_current, k_names, k_ops, k_log, k_late, k_parts, k_selective, k_group;
     char dots, newaxis; /* their addresses are neap.dots and neap.newaxis */
     char k_tensor, k_shape, k_guard, k_node, k_hook, k_generator, k_op, k_cases, k_methods, k_function, k_fctx;
 };
@@ -359,6 +361,8 @@ void nl_open_autograd(lua_State *L, nl_state *st);
 void nl_open_function(lua_State *L, nl_state *st);
 void nl_sorted_keys(lua_State *L, nl_state *st, int idx, const char *fn); /* pushes a list: numbers, then strings */
 void nl_open_checkpoint(lua_State *L, nl_state *st);
+void nl_open_selective(lua_State *L, nl_state *st);
+void nl_open_group(lua_State *L, nl_state *st);
 bool nl_can_stop(void *user);
 const char *nl_changed(lua_State *L, nl_state *st, neap_code code); /* what a mismatch error adds, or "" */
 void nl_open_misc(lua_State *L, nl_state *st);

@@ -7,6 +7,9 @@
 ---@class neap.Shape: integer[]
 ---@class neap.Guard
 local Guard = {}
+---@class neap.Group
+---@overload fun(fn: function, ...): any
+local Group = {}
 ---@class neap.Hook
 local Hook = {}
 ---@class neap.Generator
@@ -2774,9 +2777,9 @@ function neap.op_mode(handler, fn, ...) end
 --- ```
 function Guard:close() end
 
---- `checkpoint(fn, {use_reentrant = false, preserve_rng_state = true, determinism_check = "default", early_stop = true, enabled = true}, ...) -> results`
+--- `checkpoint(fn, {use_reentrant = false, preserve_rng_state = true, context_fn =, policy =, determinism_check = "default", debug = false, early_stop = true, respect_saved_tensors_hooks =, enabled = true}, ...) -> results`
 ---
---- Runs fn(...) and keeps only its inputs; what backward needs of the inside is computed again, with the same random numbers. The results are fn's. use_reentrant has no default. Or checkpoint{use_reentrant = false}(fn): a function, or a module for a module, to be called with the arguments. enabled = false runs fn plainly; determinism_check = "none" does not compare the recompute's shapes and dtypes with the forward's.
+--- Runs fn(...) and keeps only its inputs; what backward needs of the inside is computed again, with the same random numbers. The results are fn's. Or checkpoint{use_reentrant = false}(fn): a function, or a module for a module, to be called with the arguments. use_reentrant has no default; false is recommended (true: fn runs without a graph, and backward() runs it as a whole; it follows tensor arguments only, none in tables or captured). Tensors that fn captured live as long as they may be needed. determinism_check: how closely the recompute is held against the forward: "none"; "default", shapes, dtypes and captured tensors; "ops", also the ops and their numbers; "values", also the bits. debug = true: a mismatch shows the ops of both runs with their lines. context_fn, asked once a call, returns a context around the forward and one around recomputes; a context is a function of run that calls run() once, or {enter = function(self) end, exit = function(self, err) end}, or nil. policy, a list of ops or a function(ctx, op, ...), says which results are kept; a function is asked after each op of the forward, with ctx.op_output, ctx.outputs, ctx.nth (number of this run of this op, from 1) and ctx.is_recompute (false), and answers true (keep), false, or a value of checkpoint.CheckpointPolicy. respect_saved_tensors_hooks = true packs what it keeps with the hooks in force. enabled = false: fn runs plainly.
 --- ```lua
 --- local w = neap.randn(3, 3):requires_grad_()
 --- local function block(x) return x:matmul(w):tanh() end
@@ -2787,11 +2790,17 @@ function Guard:close() end
 ---@overload fun(fn: function|table, options?: table, ...): any
 neap.checkpoint = {}
 
---- `checkpoint.checkpoint(fn, {use_reentrant = false, preserve_rng_state = true, determinism_check = "default", early_stop = true, enabled = true}, ...) -> results`
+--- `checkpoint.checkpoint(fn, {use_reentrant = false, preserve_rng_state = true, context_fn =, policy =, determinism_check = "default", debug = false, early_stop = true, respect_saved_tensors_hooks =, enabled = true}, ...) -> results`
 ---
 --- The same function as checkpoint(...).
+--- ```lua
+--- local w = neap.randn(3, 3):requires_grad_()
+--- local function block(x) return x:matmul(w):tanh():matmul(w) end
+--- local y = checkpoint.checkpoint(block, {use_reentrant = false, policy = {neap.ops.matmul}}, neap.randn(2, 3))
+--- y:sum():backward()
+--- ```
 ---@param fn function
----@param options? { use_reentrant?: any, preserve_rng_state?: any, determinism_check?: any, early_stop?: any, enabled?: any }
+---@param options? { use_reentrant?: any, preserve_rng_state?: any, context_fn?: any, policy?: any, determinism_check?: any, debug?: any, early_stop?: any, respect_saved_tensors_hooks?: any, enabled?: any }
 ---@param ... any
 ---@return any
 function neap.checkpoint.checkpoint(fn, options, ...) end
@@ -2805,12 +2814,64 @@ function neap.checkpoint.checkpoint(fn, options, ...) end
 ---@return any
 function neap.checkpoint.set_checkpoint_early_stop(on, fn, ...) end
 
+--- `checkpoint.set_checkpoint_debug_enabled(on[, fn, ...]) -> results | guard`
+---
+--- Takes the place of every call's debug option, unless nil. A context; read when a region is made.
+--- ```lua
+--- checkpoint.set_checkpoint_debug_enabled(true, function() end)
+--- ```
+---@param on? boolean
+---@param fn? function
+---@param ... any
+---@return any
+function neap.checkpoint.set_checkpoint_debug_enabled(on, fn, ...) end
+
+--- `checkpoint.CheckpointPolicy`
+---
+--- What a policy answers: MUST_SAVE, PREFER_SAVE, MUST_RECOMPUTE, PREFER_RECOMPUTE, MUST_CPU_OFFLOAD, PREFER_CPU_OFFLOAD. They are the strings "must_save" and so on; true is MUST_SAVE, false PREFER_RECOMPUTE.
+--- ```lua
+--- assert(checkpoint.CheckpointPolicy.MUST_SAVE == "must_save")
+--- ```
+---@type table<string, string>
+neap.checkpoint.CheckpointPolicy = nil
+
+--- `checkpoint.GraphExecGroup() -> group`
+---
+--- Several backwards under one group compute a region again once: group(fn, ...) runs fn in it, group:enter() is a guard. What the group holds goes with group:close(), or with the group.
+--- ```lua
+--- local x = neap.ones(2, {requires_grad = true})
+--- local group = checkpoint.GraphExecGroup()
+--- local y = checkpoint(function(t) return t:exp():sin() end, {use_reentrant = false}, x)
+--- group(neap.grad, y:sum(), x, {retain_graph = true})
+--- group(neap.grad, y:sum(), x)
+--- ```
+---@return neap.Group
+function neap.checkpoint.GraphExecGroup() end
+
+--- `group:enter() -> guard`
+---
+--- Enters the group until the guard is closed; entering again continues it.
+---@return neap.Guard
+function Group:enter() end
+
+--- `group:close()`
+---
+--- Drops what the group holds. It may be entered again.
+function Group:close() end
+
 --- `checkpoint.once(fn, ...)`
 ---
 --- Runs fn(...) in the original pass and returns its results; a recompute of the region is given the same results without running it. Outside a region it just runs.
 ---@param fn function
 ---@param ... any
 function neap.checkpoint.once(fn, ...) end
+
+--- `checkpoint.create_selective_checkpoint_contexts(policy, options)`
+---
+--- Two contexts for context_fn: around the forward and around recomputes. Results of ops that the policy saves are kept from the one for the other. A pair serves one checkpointed call. policy: a list of ops, which are saved; or a function(ctx, op, ...) that answers true, false or a value of checkpoint.CheckpointPolicy. Options: allow_cache_entry_mutation = false, keep_entries = false (several backwards through saved values).
+---@param policy any
+---@param options? table
+function neap.checkpoint.create_selective_checkpoint_contexts(policy, options) end
 
 --- `checkpoint.checkpoint_sequential(list, segments, input, options, ...)`
 ---
@@ -2821,6 +2882,20 @@ function neap.checkpoint.once(fn, ...) end
 ---@param options? table
 ---@param ... any
 function neap.checkpoint.checkpoint_sequential(list, segments, input, options, ...) end
+
+--- `checkpoint.get_device_states(...)`
+---
+--- Numbers of the devices, other than the CPU, of the tensors among the arguments and in plain tables, and the states of these devices' default generators.
+---@param ... any
+function neap.checkpoint.get_device_states(...) end
+
+--- `checkpoint.set_device_states(ids, states, options)`
+---
+--- Sets the states of devices' default generators, pair by pair up to the end of the shorter list. Options: device_type = "cuda" ("meta": nothing happens).
+---@param ids neap.Tensor
+---@param states any
+---@param options? table
+function neap.checkpoint.set_device_states(ids, states, options) end
 
 --- `neap.scope([fn, ...]) -> results | guard`
 ---

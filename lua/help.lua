@@ -236,24 +236,56 @@ guard:close()]] },
 
 -- ---- checkpoint ---------------------------------------------------------------------------------------------
 
-local checkpoint_options = "{use_reentrant = false, preserve_rng_state = true, determinism_check = \"default\", "
-  .. "early_stop = true, enabled = true}"
+local checkpoint_options = "{use_reentrant = false, preserve_rng_state = true, context_fn =, policy =, "
+  .. "determinism_check = \"default\", debug = false, early_stop = true, respect_saved_tensors_hooks =, enabled = true}"
 
 section("checkpoint", {
   { "checkpoint", "checkpoint(fn, " .. checkpoint_options .. ", ...) -> results",
     "Runs fn(...) and keeps only its inputs; what backward needs of the inside is computed again, with the same random "
-    .. "numbers. The results are fn's. use_reentrant has no default. Or checkpoint{use_reentrant = false}(fn): a "
-    .. "function, or a module for a module, to be called with the arguments. enabled = false runs fn plainly; "
-    .. "determinism_check = \"none\" does not compare the recompute's shapes and dtypes with the forward's.",
+    .. "numbers. The results are fn's. Or checkpoint{use_reentrant = false}(fn): a function, or a module for a module, "
+    .. "to be called with the arguments. use_reentrant has no default; false is recommended (true: fn runs without a "
+    .. "graph, and backward() runs it as a whole; it follows tensor arguments only, none in tables or captured). "
+    .. "Tensors that fn captured live as long as they may be needed. determinism_check: how closely the recompute is "
+    .. "held against the forward: \"none\"; \"default\", shapes, dtypes and captured tensors; \"ops\", also the ops "
+    .. "and their numbers; \"values\", also the bits. debug = true: a mismatch shows the ops of both runs with their "
+    .. "lines. context_fn, asked once a call, returns a context around the forward and one around recomputes; a "
+    .. "context is a function of run that calls run() once, or {enter = function(self) end, exit = function(self, err) "
+    .. "end}, or nil. policy, a list of ops or a function(ctx, op, ...), says which results are kept; a function is "
+    .. "asked after each op of the forward, with ctx.op_output, ctx.outputs, ctx.nth (number of this run of this op, from 1) "
+    .. "and ctx.is_recompute (false), and answers true (keep), false, or a value of checkpoint.CheckpointPolicy. "
+    .. "respect_saved_tensors_hooks = true packs what it keeps with the hooks in force. enabled = false: fn runs plainly.",
     [[local w = neap.randn(3, 3):requires_grad_()
 local function block(x) return x:matmul(w):tanh() end
 local y = checkpoint(block, {use_reentrant = false}, neap.randn(2, 3))
 y:sum():backward()]] },
   { "checkpoint.checkpoint", "checkpoint.checkpoint(fn, " .. checkpoint_options .. ", ...) -> results",
-    "The same function as checkpoint(...)." },
+    "The same function as checkpoint(...).",
+    [[local w = neap.randn(3, 3):requires_grad_()
+local function block(x) return x:matmul(w):tanh():matmul(w) end
+local y = checkpoint.checkpoint(block, {use_reentrant = false, policy = {neap.ops.matmul}}, neap.randn(2, 3))
+y:sum():backward()]] },
   { "checkpoint.set_checkpoint_early_stop", "checkpoint.set_checkpoint_early_stop(on[, fn, ...]) -> results | guard",
     "Early stop of recomputes (on unless switched off): a recompute ends as soon as it has what backward needs. A "
     .. "context; read when a region is made." },
+  { "checkpoint.set_checkpoint_debug_enabled",
+    "checkpoint.set_checkpoint_debug_enabled(on[, fn, ...]) -> results | guard",
+    "Takes the place of every call's debug option, unless nil. A context; read when a region is made.",
+    [[checkpoint.set_checkpoint_debug_enabled(true, function() end)]] },
+  { "checkpoint.CheckpointPolicy", "checkpoint.CheckpointPolicy",
+    "What a policy answers: MUST_SAVE, PREFER_SAVE, MUST_RECOMPUTE, PREFER_RECOMPUTE, MUST_CPU_OFFLOAD, "
+    .. "PREFER_CPU_OFFLOAD. They are the strings \"must_save\" and so on; true is MUST_SAVE, false PREFER_RECOMPUTE.",
+    [[assert(checkpoint.CheckpointPolicy.MUST_SAVE == "must_save")]] },
+  { "checkpoint.GraphExecGroup", "checkpoint.GraphExecGroup() -> group",
+    "Several backwards under one group compute a region again once: group(fn, ...) runs fn in it, group:enter() is a "
+    .. "guard. What the group holds goes with group:close(), or with the group.",
+    [[local x = neap.ones(2, {requires_grad = true})
+local group = checkpoint.GraphExecGroup()
+local y = checkpoint(function(t) return t:exp():sin() end, {use_reentrant = false}, x)
+group(neap.grad, y:sum(), x, {retain_graph = true})
+group(neap.grad, y:sum(), x)]] },
+  { "Group:enter", "group:enter() -> guard",
+    "Enters the group until the guard is closed; entering again continues it." },
+  { "Group:close", "group:close()", "Drops what the group holds. It may be entered again." },
 })
 
 -- ---- memory -------------------------------------------------------------------------------------------------
@@ -391,6 +423,8 @@ help.internal = {
   owned = "a loader's batch", scope_begin = "module calls", scope_end = "module calls",
   checkpoint_run = "checkpoint.checkpoint", library_part = "tables without captured tensors",
   set_checkpoint_early_stop = "checkpoint.set_checkpoint_early_stop",
+  set_checkpoint_debug_enabled = "checkpoint.set_checkpoint_debug_enabled",
+  GraphExecGroup = "checkpoint.GraphExecGroup", selective_new = "policies", selective_begin = "policies",
   adamw_step = "optim.AdamW", sgd_step = "optim.SGD", clip_grad_norm = "optim.clip_grad_norm_",
   set_category = "accounting", set_data = "Module:to", isatty = "neap.progress",
   terminal_width = "neap.progress", dtypes = "Module:to",
@@ -428,7 +462,7 @@ help.remedies = {
   ["E-META"] = "fn must do the same when it runs again; decisions go through checkpoint.once",
   ["E-MORE-SAVED"] = "fn must do the same when it runs again; decisions go through checkpoint.once",
   ["E-USE-REENTRANT"] = "checkpoint(fn, {use_reentrant = false}, ...): function, options, arguments",
-  ["E-BADCHECK"] = 'determinism_check is "default" or "none"',
+  ["E-BADCHECK"] = 'determinism_check is "default", "none", "ops" or "values"',
   ["E-SUPPRESSED"] = "a context may look at an error, and lets it pass",
   ["E-CONTEXT-RUN"] = "call run() once, without conditions",
   ["E-CHECK-NESTED-DEPTH"] = "nest checkpoints less deeply; a loop over a list of regions needs no nesting",

@@ -55,7 +55,7 @@ local function objects(neap)
     Generator = neap.generator(1), Op = neap.ops.add, Module = nn.Linear(1, 1),
     Optimizer = optim.SGD({ w }, { lr = 1 }), Dataset = set, Loader = data.loader(set),
     Progress = neap.progress(1), Log = log,
-    Plot = neap.plot.line { loss = { 1, 2 } },
+    Group = neap.checkpoint.GraphExecGroup(), Plot = neap.plot.line { loss = { 1, 2 } },
   }
 end
 

@@ -419,7 +419,7 @@ local often_left_out = { dim = true, dims = true, on = true, options = true }
 local result_types = {
   tensor = "neap.Tensor", x = "neap.Tensor", t = "neap.Tensor", number = number, integer = "integer",
   string = "string", boolean = "boolean", table = "table", generator = "neap.Generator", hook = "neap.Hook",
-  module = "neap.Module", guard = "neap.Guard", ["results | guard"] = "any", iterator = "function",
+  module = "neap.Module", guard = "neap.Guard", group = "neap.Group", ["results | guard"] = "any", iterator = "function",
 }
 
 -- The parameters of a signature: { { name, optional } }, options last as { "options", true, "{ a?: type }" }.
@@ -534,6 +534,9 @@ local stub_head = [[
 ---@class neap.Shape: integer[]
 ---@class neap.Guard
 local Guard = {}
+---@class neap.Group
+---@overload fun(fn: function, ...): any
+local Group = {}
 ---@class neap.Hook
 local Hook = {}
 ---@class neap.Generator
@@ -560,7 +563,7 @@ local field_types = {
   ["FunctionContext.needs_input_grad"] = "boolean[]", ["Module.training"] = "boolean", ["Optimizer.lr"] = "number",
   ["Optimizer.steps"] = "integer", ["Optimizer.groups"] = "table[]", ["Op.name"] = "string", ["Op.schema"] = "string",
   ["Op.tags"] = "string[]", ["Op.doc"] = "string", ["neap.version"] = "string", ["neap.ops"] = "table<string, neap.Op>",
-  ["neap.dots"] = "lightuserdata", ["neap.newaxis"] = "lightuserdata",
+  ["checkpoint.CheckpointPolicy"] = "table<string, string>", ["neap.dots"] = "lightuserdata", ["neap.newaxis"] = "lightuserdata",
 }
 local operators = {
   add = "neap.Tensor|number", sub = "neap.Tensor|number", mul = "neap.Tensor|number", div = "neap.Tensor|number",
@@ -623,7 +626,7 @@ function docs.stubs(items)
       comment(out, item)
       out[#out + 1] = ("---@class neap.%s\n---@overload fun(%s): any\n%s = {}\n\n"):format(name:match("[^.]+$"),
         callable[name], name:match("^neap%.") and name or "neap." .. name)
-    elseif field_types[name] and name:match("^neap%.") then
+    elseif field_types[name] and name:match("^%l") then
       comment(out, item)
       out[#out + 1] = ("---@type %s\n%s = nil\n\n"):format(field_types[name], target)
     elseif is_call then
