@@ -39,7 +39,7 @@ np_storage *np_storage_wrap(neap_ctx *c, void *data, size_t bytes, void (*releas
     np_storage *s = np_storage_shell(c, c->devices[0], bytes, NEAP_USER);
     if (!s) return NULL;
     if (!np_mem_count(&s->dev->mem, bytes, NEAP_USER)) {
-        np_version_free(c, s->version);
+        np_storage_unhold(c, s);
         return NULL;
     }
     s->counted = true;
@@ -57,7 +57,7 @@ void np_storage_drop_special(neap_ctx *c, np_storage *s)
     void *user = s->user;
     if (s->dry) c->n_dry--;
     if (s->counted) np_mem_uncount(&s->dev->mem, s->bytes, (neap_category)s->category);
-    np_version_free(c, &s->cell);
+    np_storage_unhold(c, s);
     if (release) release(user);
 }
 
@@ -70,4 +70,9 @@ void np_storage_set_category(np_storage *s, neap_category cat)
 {
     if (s->counted) np_mem_recategorize(&s->dev->mem, s->bytes, (neap_category)s->category, cat);
     s->category = (uint8_t)cat;
+}
+
+void np_version_free(neap_ctx *c, np_version *v)
+{
+    if (v && --v->refs == 0) np_obj_free(c, (char *)v - offsetof(np_storage, cell), sizeof(np_storage));
 }

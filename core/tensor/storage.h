@@ -23,6 +23,12 @@ static inline np_storage *np_storage_shell(neap_ctx *c, np_device *d, size_t byt
     return s;
 }
 
+/* The storage itself lets go of its object, which is kept for those who watch the version. */
+static inline void np_storage_unhold(neap_ctx *c, np_storage *s)
+{
+    if (--s->cell.refs == 0) np_obj_free(c, s, sizeof *s);
+}
+
 /* Category from ambient. Few bytes of host memory lie inside the storage. */
 static inline np_storage *np_storage_new(neap_ctx *c, np_device *d, size_t bytes)
 {
@@ -35,7 +41,7 @@ static inline np_storage *np_storage_new(neap_ctx *c, np_device *d, size_t bytes
     else
         s->data = np_mem_take(&d->mem, bytes, cat);
     if (!s->data) {
-        np_version_free(c, &s->cell);
+        np_storage_unhold(c, s);
         return NULL;
     }
     s->counted = true;
@@ -59,7 +65,7 @@ static inline void np_storage_drop(neap_ctx *c, np_storage *s)
         np_mem_give(&s->dev->mem, s->data, s->bytes, (neap_category)s->category);
     else if (s->counted)
         np_mem_uncount(&s->dev->mem, s->bytes, (neap_category)s->category);
-    np_version_free(c, &s->cell);
+    np_storage_unhold(c, s);
 }
 
 #endif

@@ -54,10 +54,7 @@ void np_storage_free(neap_ctx *c, np_storage *s); /* drops one reference */
 np_storage *np_storage_dry(neap_ctx *c, np_device *d, size_t bytes);      /* has no bytes: reading it is E-SAC-DRY */
 void *np_fail_dry(neap_ctx *c);
 void np_storage_set_category(np_storage *s, neap_category cat);
-static inline void np_version_free(neap_ctx *c, np_version *v) /* drops one watcher, or the storage itself */
-{
-    if (v && --v->refs == 0) np_obj_free(c, (char *)v - offsetof(np_storage, cell), sizeof(np_storage));
-}
+void np_version_free(neap_ctx *c, np_version *v); /* drops one watcher */
 static inline void np_bump(neap_tensor *t)
 {
     t->st->version->n++;
