@@ -215,6 +215,7 @@ static void a_forked_child_works_serially_and_says_so_once(void **state)
     pid_t child = fork();
     if (child == 0) {
         alarm(20); /* a hang is a failure too */
+        free(w);   /* the copy: nothing may be lost in the child either */
         _exit(child_work(c, &logged));
     }
     int status = -1;

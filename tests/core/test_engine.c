@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "neap.h"
+#include "test_steps.h"
 
 static neap_ctx *new_ctx(void)
 {
@@ -271,14 +272,14 @@ enum { CHAIN = 1000000 };
 
 static void *long_chain(void *arg)
 {
-    int backward = *(int *)arg;
+    int backward = *(int *)arg, chain = 100 * test_steps(CHAIN / 100);
     neap_ctx_opts o = {.size = sizeof o, .threads = 1};
     neap_ctx *c = neap_ctx_new(&o);
     double one[] = {1};
     int64_t shape[1] = {1};
     neap_tensor *x = neap_from_data(c, 1, shape, NEAP_FLOAT64, one), *t = neap_retain(x);
     neap_set_requires_grad(c, x, 1);
-    for (int i = 0; i < CHAIN; i++) {
+    for (int i = 0; i < chain; i++) {
         neap_tensor *next = neap_add(c, t, x);
         neap_free(t);
         t = next;
@@ -292,7 +293,7 @@ static void *long_chain(void *arg)
     neap_free(t);
     neap_memory m = {.size = sizeof m};
     neap_memory_stats(c, 0, &m);
-    int ok = m.nodes == 0 && (!backward || g == CHAIN + 1) && neap_error(c) == NEAP_OK;
+    int ok = m.nodes == 0 && (!backward || g == chain + 1) && neap_error(c) == NEAP_OK;
     neap_free(x);
     neap_ctx_free(c);
     return ok ? arg : NULL;

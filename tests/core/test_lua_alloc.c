@@ -16,8 +16,9 @@
 
 #include "base/ctx.h"
 #include "neap_lua.h"
+#include "test_steps.h"
 
-enum { FIRST = 2000 }; /* allocations that are made to fail, one a run; NEAP_TEST_STEPS=n: n of them, evenly */
+enum { FIRST = 2000 }; /* allocations that are made to fail, one a run; of these test_steps.h picks evenly */
 
 static const char prelude[] = "neap = require 'neap'; nn, optim = neap.nn, neap.optim\n"
                               "local _ = nn.Linear, nn.Sequential, nn.ReLU, nn.LayerNorm, nn.Dropout, optim.AdamW\n"
@@ -86,8 +87,7 @@ static void sweep(bool core)
     lua_pushvalue(L, fn);
     if (lua_pcall(L, 0, 0, 0)) fail_msg("%s", lua_tostring(L, -1));
     level base = now(L);
-    const char *steps = getenv("NEAP_TEST_STEPS");
-    uint64_t tries = steps && atoi(steps) > 0 && atoi(steps) < FIRST ? (uint64_t)atoi(steps) : FIRST;
+    uint64_t tries = (uint64_t)test_steps(FIRST);
     int errors = 0, done = 0;
     char text[300] = "";
     for (uint64_t i = 0; i < tries && !done; i++) {
