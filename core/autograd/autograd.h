@@ -42,6 +42,7 @@ typedef struct np_slot {
         int64_t i;
     };
     np_hook_pair *pair;         /* HOOKED, REGION: strong */
+    struct np_slot_meta *meta;  /* HOOKED: what unpack must return */
     neap_tensor *leaf;          /* leaf identity when the value itself is not held */
 } np_slot;
 
@@ -55,6 +56,7 @@ static inline void np_slot_release(neap_ctx *c, np_slot *s)
 {
     if (s->state != NP_SLOT_NONE && s->state != NP_SLOT_RELEASED) np_slot_release_slow(c, s);
 }
+bool np_slot_detach(np_slot *s);
 /* Bytes that only a graph or a store still wants are category SAVED. */
 void np_hold_bytes(np_storage *s);
 void np_release_bytes(np_storage *s);

@@ -32,6 +32,7 @@ typedef struct np_pass {
     const np_edge *targets;  /* NULL: every leaf */
     int n_targets;
     neap_tensor **captured;  /* per target, for grad(); NULL: leaves accumulate */
+    neap_tensor *const *inputs; /* of the targets */
     const struct neap_node *sink_node; /* of a reentrant pass: the outer node, and the leaves of its inputs */
     neap_tensor *const *leaves;
     int n_leaves;
@@ -223,6 +224,12 @@ static bool run_tensor_hook(np_pass *p, const np_hook *h, neap_tensor **g, const
 {
     neap_ctx *c = p->c;
     char got[128];
+    if (!p->facts.create_graph && !exclusive(*g)) { /* what a hook does to it in place is seen by nobody else */
+        neap_tensor *own = np_contiguous_copy(c, *g);
+        if (!own) return false;
+        np_drop(*g);
+        *g = own;
+    }
     neap_values v = {.size = sizeof v, .in = g, .n_in = 1};
     neap_fn fn = h->fn;
     if (fn.retain) fn.retain(fn.user); /* the hook may remove itself */
@@ -235,9 +242,9 @@ static bool run_tensor_hook(np_pass *p, const np_hook *h, neap_tensor **g, const
         return false;
     }
     if (!other) return true;
-    if (!same_shape(other, m)) {
-        np_fail(c, NEAP_E_GRADIENT, "a tensor hook returned a gradient %s of another shape than its tensor's",
-                np_shape_text(got, sizeof got, other->ndim, other->shape));
+    if (!same_shape(other, m) || other->dtype != m->dtype) {
+        np_fail(c, NEAP_E_GRADIENT, "a tensor hook returned %s, which has not the shape and dtype of its tensor",
+                np_tensor_text(got, sizeof got, other));
         np_drop(other);
         return false;
     }
@@ -246,16 +253,26 @@ static bool run_tensor_hook(np_pass *p, const np_hook *h, neap_tensor **g, const
     return true;
 }
 
-static bool run_hooks_on(np_pass *p, np_hook *first, np_record *r)
+/* The next hook of a list in order of registration. Looked up anew each time: a hook may remove any of them. */
+static np_hook *next_hook(np_hook *const *head, uint64_t after, uint64_t last)
+{
+    np_hook *h = *head;
+    while (h && (h->id <= after || h->id > last)) h = h->next;
+    return h;
+}
+
+static bool run_hooks_on(np_pass *p, np_hook *const *head, np_record *r)
 {
     struct neap_node *n = r->node;
-    np_hook *next;
-    for (np_hook *h = first; h; h = next) {
-        next = h->next;
-        if (h->out_nr < 0 || !h->fn.call || !r->buf[h->out_nr]) continue;
-        if (!run_tensor_hook(p, h, &r->buf[h->out_nr], &n->meta[h->out_nr])) return false;
+    uint64_t last = p->c->next_hook;
+    for (np_hook *h = next_hook(head, 0, last); h;) {
+        uint64_t id = h->id;
+        if (h->out_nr >= 0 && h->fn.call && r->buf[h->out_nr] &&
+            !run_tensor_hook(p, h, &r->buf[h->out_nr], &n->meta[h->out_nr]))
+            return false;
+        h = next_hook(head, id, last);
     }
-    for (np_hook *h = first; h; h = h->next)
+    for (np_hook *h = *head; h; h = h->next)
         if (h->retain && r->buf[h->out_nr] && neap_set_grad(p->c, h->retain, r->buf[h->out_nr])) return false;
     return true;
 }
@@ -264,9 +281,9 @@ static bool run_hooks_on(np_pass *p, np_hook *first, np_record *r)
 static bool run_node_hooks(np_pass *p, struct neap_node *n, neap_tensor **dx, neap_tensor **g)
 {
     neap_ctx *c = p->c;
-    np_hook *next;
-    for (np_hook *h = n->hooks; h; h = next) {
-        next = h->next;
+    uint64_t last = c->next_hook, id;
+    for (np_hook *h = next_hook(&n->hooks, 0, last); h; h = next_hook(&n->hooks, id, last)) {
+        id = h->id;
         if (h->out_nr >= 0 || !h->fn.call) continue;
         neap_tensor *in[NEAP_MAX_RESULTS + NP_MAX_OUT];
         int n_in = n->n_in < NEAP_MAX_RESULTS ? n->n_in : NEAP_MAX_RESULTS, total = n_in;
@@ -499,9 +516,14 @@ static bool run_formula(np_pass *p, struct neap_node *n, neap_tensor **g, neap_t
 
 static bool capture(np_pass *p, np_record *r)
 {
-    if (!p->captured) return true;
+    for (int i = 0; !p->captured && i < p->n_targets; i++) { /* backward with inputs: results get a .grad, too */
+        neap_tensor *g = p->targets[i].node == r->node ? r->buf[p->targets[i].out_nr] : NULL;
+        if (!g || is_leaf_node(r->node)) continue;
+        neap_tensor *total = np_hold_ref(g);
+        if (!accumulate_leaf(p, p->inputs[i], &total)) return false;
+    }
     for (int i = 0; i < p->n_targets; i++)
-        if (p->targets[i].node == r->node && r->buf[p->targets[i].out_nr])
+        if (p->captured && p->targets[i].node == r->node && r->buf[p->targets[i].out_nr])
             p->captured[i] = np_hold_ref(r->buf[p->targets[i].out_nr]);
     return true;
 }
@@ -577,6 +599,9 @@ static bool run_backward(np_pass *p, np_record *r)
 static bool run_leaf(np_pass *p, np_record *r)
 {
     if (p->captured || (p->targets && !r->target)) return true;
+    /* A backward inside a checkpointed function is an effect: its recompute does not repeat it on outer leaves. */
+    np_ambient_entry *again = np_ambient_get(p->c, NP_AMB_RECOMPUTE);
+    if (again && again->value && r->node->leaf->st->id < (uint64_t)again->value) return true;
     return accumulate_leaf(p, r->node->leaf, &r->buf[0]);
 }
 
@@ -590,8 +615,8 @@ static bool run_record(np_pass *p, np_record *r)
     }
     for (int j = 0; j < n->n_out; j++) any = any || r->buf[j];
     if (any && (r->exec || r->target)) {
-        if (n->hooks && !run_hooks_on(p, n->hooks, r)) return false;
-        if (is_leaf_node(n) && n->leaf->ag->hooks && !run_hooks_on(p, n->leaf->ag->hooks, r)) return false;
+        if (n->hooks && !run_hooks_on(p, &n->hooks, r)) return false;
+        if (is_leaf_node(n) && n->leaf->ag->hooks && !run_hooks_on(p, &n->leaf->ag->hooks, r)) return false;
         if (r->target && !capture(p, r)) return false;
         if (is_leaf_node(n)) {
             if (!run_leaf(p, r)) return false;
@@ -743,6 +768,7 @@ static bool differentiate(neap_ctx *c, np_pass *p, neap_tensor *const *outs, nea
         targets = edges_of(c, inputs, p->n_targets);
         ok = targets != NULL;
         p->targets = targets;
+        p->inputs = inputs;
         p->facts.has_targets = true;
     }
     for (int i = 0; ok && i < n_outs; i++) {
@@ -788,7 +814,13 @@ int neap_backward(neap_ctx *c, neap_tensor *out, neap_tensor *grad, const neap_b
     np_pass p = pass_of(opts);
     neap_tensor *const *inputs = opts ? opts->inputs : NULL;
     p.n_targets = inputs ? opts->n_inputs : 0;
-    bool ok = differentiate(c, &p, &out, &grad, 1, inputs);
+    if (inputs && opts->n_inputs <= 0) np_fail(c, NEAP_E_ARG, "the list of inputs is empty; leave it out for all leaves");
+    if (p.facts.create_graph && !c->warned_cycle) {
+        c->warned_cycle = true;
+        np_logf(c, 2, "backward with create_graph stores gradients that hold their graph in .grad: set x.grad = nil when done, "
+                      "or use neap.grad, else it is never freed");
+    }
+    bool ok = !np_pending(c) && differentiate(c, &p, &out, &grad, 1, inputs);
     c->op_name = outer;
     return !ok;
 }
@@ -796,8 +828,12 @@ int neap_backward(neap_ctx *c, neap_tensor *out, neap_tensor *grad, const neap_b
 int neap_grad(neap_ctx *c, neap_tensor *const *outs, neap_tensor *const *grads, int n_outs, neap_tensor *const *inputs,
               int n_inputs, const neap_backward_opts *opts, neap_tensor **results)
 {
-    for (int i = 0; i < n_inputs; i++) results[i] = NULL;
+    for (int i = 0; results && i < n_inputs; i++) results[i] = NULL;
     if (np_pending(c)) return 1;
+    if (!outs || !inputs || !results || n_outs <= 0 || n_inputs <= 0) {
+        np_fail(c, NEAP_E_ARG, "grad: outputs, inputs and results are needed, at least one of each");
+        return 1;
+    }
     const char *outer = c->op_name;
     c->op_name = "grad";
     np_pass p = pass_of(opts);

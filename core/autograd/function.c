@@ -55,6 +55,7 @@ neap_node *neap_custom_record(neap_ctx *c, const neap_custom *f)
 {
     bool any = false;
     if (np_pending(c)) return NULL;
+    if (!f || !f->name || !f->backward.call) return np_fail(c, NEAP_E_ARG, "a custom function needs a name and a backward");
     if (f->n_inputs > NEAP_MAX_RESULTS)
         return np_fail(c, NEAP_E_ARG, "%s: %d tensor arguments, at most %d are allowed", f->name, f->n_inputs,
                        NEAP_MAX_RESULTS);
@@ -108,12 +109,12 @@ static bool check_results(neap_ctx *c, struct neap_node *n, const neap_values *v
         const neap_tensor *t = v->out[i];
         if (!t || !n->next[i].node) continue;
         const np_node_meta *m = &n->next[i].node->meta[n->next[i].out_nr];
-        bool same = t->ndim == m->ndim;
+        bool same = t->ndim == m->ndim && t->dtype == m->dtype;
         for (int d = 0; same && d < t->ndim; d++) same = t->shape[d] == m->shape[d];
         if (!same)
-            return np_fail(c, NEAP_E_GRADIENT, "%s: backward returned a gradient %s for argument %d, which is %s", n->name,
-                           np_shape_text(got, sizeof got, t->ndim, t->shape), i + c->base,
-                           np_shape_text(want, sizeof want, m->ndim, m->shape));
+            return np_fail(c, NEAP_E_GRADIENT, "%s: backward returned a gradient %s for argument %d, which is %s %s", n->name,
+                           np_tensor_text(got, sizeof got, t), i + c->base,
+                           np_shape_text(want, sizeof want, m->ndim, m->shape), np_dtype_name((neap_dtype)m->dtype));
     }
     return true;
 }

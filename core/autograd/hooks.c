@@ -72,11 +72,15 @@ int neap_retain_grad(neap_ctx *c, neap_tensor *t)
 /* ---- flags and .grad */
 
 int neap_requires_grad(const neap_tensor *t) { return np_requires_grad(t); }
-int neap_is_leaf(const neap_tensor *t) { return !t->ag || !t->ag->node; }
+int neap_is_leaf(const neap_tensor *t) { return t && (!t->ag || !t->ag->node); }
 
 int neap_set_requires_grad(neap_ctx *c, neap_tensor *t, int on)
 {
     if (np_pending(c)) return 1;
+    if (!t) {
+        np_fail(c, NEAP_E_ARG, "requires_grad: the tensor is NULL");
+        return 1;
+    }
     if (on && !np_is_float((neap_dtype)t->dtype)) {
         np_fail(c, NEAP_E_DTYPE, "requires_grad: a %s tensor cannot require grad, only floating-point ones can",
                 np_dtype_name((neap_dtype)t->dtype));
@@ -93,12 +97,16 @@ int neap_set_requires_grad(neap_ctx *c, neap_tensor *t, int on)
     return 0;
 }
 
-neap_tensor *neap_grad_of(neap_tensor *t) { return t->ag ? np_hold_ref(t->ag->grad) : NULL; }
+neap_tensor *neap_grad_of(neap_tensor *t) { return t && t->ag ? np_hold_ref(t->ag->grad) : NULL; }
 
 int neap_set_grad(neap_ctx *c, neap_tensor *t, neap_tensor *grad)
 {
     char a[128], b[128];
     if (np_pending(c)) return 1;
+    if (!t) {
+        np_fail(c, NEAP_E_ARG, "grad: the tensor is NULL");
+        return 1;
+    }
     if (!grad && !t->ag) return 0;
     struct np_autograd *ag = np_ag(t);
     if (!ag) return 1;
@@ -156,6 +164,10 @@ static uint64_t push_pair(neap_ctx *c, np_hook_pair *p, const char *where)
 uint64_t neap_saved_hooks_begin(neap_ctx *c, const neap_saved_hooks *hooks)
 {
     if (np_pending(c) || !np_hooks_allowed(c)) return 0;
+    if (!hooks || !hooks->pack || !hooks->unpack) {
+        np_fail(c, NEAP_E_ARG, "saved_tensors_hooks: a pack and an unpack function are needed");
+        return 0;
+    }
     np_hook_pair *p = new_pair(c);
     if (!p) return 0;
     p->h = *hooks;

@@ -37,11 +37,41 @@ bool np_slot_hold(np_slot *s, neap_tensor *t, struct neap_node *owner)
     return true;
 }
 
+typedef struct np_slot_meta { /* what a user's unpack must give back */
+    uint8_t dtype, ndim;
+    np_device *dev;
+    int64_t shape[NEAP_MAX_DIMS];
+} np_slot_meta;
+
+static np_slot_meta *meta_of(neap_ctx *c, const neap_tensor *t)
+{
+    np_slot_meta *m = np_obj_new(c, sizeof *m);
+    if (!m) return NULL;
+    m->dtype = t->dtype;
+    m->ndim = t->ndim;
+    m->dev = t->st->dev;
+    memcpy(m->shape, t->shape, sizeof(int64_t) * t->ndim);
+    return m;
+}
+
+static bool same_meta(const np_slot_meta *m, const neap_tensor *t)
+{
+    if (m->dtype != t->dtype || m->ndim != t->ndim || m->dev != t->st->dev) return false;
+    for (int d = 0; d < t->ndim; d++)
+        if (m->shape[d] != t->shape[d]) return false;
+    return true;
+}
+
 static bool pack_user(neap_ctx *c, np_slot *s, neap_tensor *t, np_hook_pair *pair)
 {
     uint64_t version = t->st->version->n;
+    np_slot_meta *meta = meta_of(c, t);
+    if (!meta) return false;
     uint64_t grad = np_ambient_push(c, NP_AMB_GRAD, 0, NULL, "a pack hook", NULL);
-    if (!grad) return false;
+    if (!grad) {
+        np_obj_free(c, meta, sizeof *meta);
+        return false;
+    }
     void *packed = NULL;
     pair->refs++;
     const char *op = c->op_name;
@@ -56,11 +86,28 @@ static bool pack_user(neap_ctx *c, np_slot *s, neap_tensor *t, np_hook_pair *pai
     if (status || np_pending(c)) {
         if (!np_pending(c)) np_fail(c, NEAP_E_INTERNAL, "a pack hook failed without saying why");
         pair_drop(c, pair);
+        np_obj_free(c, meta, sizeof *meta);
         return false;
     }
+    s->meta = meta;
     s->state = NP_SLOT_HOOKED;
     s->packed = packed;
     s->pair = pair;
+    return true;
+}
+
+/* A held result of some node: keeps an alias and the identity instead of the tensor, whose place in the graph may
+ * still change (a region that changes its own input in place would otherwise hold itself). */
+bool np_slot_detach(np_slot *s)
+{
+    if (s->state != NP_SLOT_HELD || s->is_output || !s->t->ag || !s->t->ag->node) return true;
+    neap_tensor *alias = np_tensor_alias(s->t);
+    if (!alias) return false;
+    s->id = s->t->ag->node;
+    s->id->refs++;
+    s->out_nr = s->t->ag->out_nr;
+    np_drop(s->t);
+    s->t = alias;
     return true;
 }
 
@@ -135,8 +182,14 @@ static neap_tensor *with_identity(neap_ctx *c, np_slot *s, struct neap_node *own
 static neap_tensor *unpack_user(neap_ctx *c, np_slot *s)
 {
     neap_tensor *t = s->pair->h.unpack(c, s->pair->h.user, s->packed);
+    char got[160], want[160];
     if (!t && !np_pending(c)) np_fail(c, NEAP_E_UNPACK_TYPE, "an unpack hook returned no tensor");
-    return t;
+    if (!t || same_meta(s->meta, t)) return t;
+    np_fail(c, NEAP_E_UNPACK_TYPE, "an unpack hook returned %s for a saved %s %s; it must have the same shape, dtype and device",
+            np_tensor_text(got, sizeof got, t), np_shape_text(want, sizeof want, s->meta->ndim, s->meta->shape),
+            np_dtype_name((neap_dtype)s->meta->dtype));
+    np_drop(t);
+    return NULL;
 }
 
 static neap_tensor *unpack_held(neap_ctx *c, np_slot *s, struct neap_node *owner)
@@ -148,7 +201,7 @@ static neap_tensor *unpack_held(neap_ctx *c, np_slot *s, struct neap_node *owner
                        "use the out-of-place form",
                        s->is_output ? "result of this op," : "input of this op,", np_tensor_text(text, sizeof text, s->t),
                        (unsigned long long)s->version, (unsigned long long)s->t->st->version->n);
-    if (!s->is_output) return np_hold_ref(s->t);
+    if (!s->is_output && !s->id) return np_hold_ref(s->t);
     return with_identity(c, s, owner, np_hold_ref(s->t));
 }
 
@@ -183,6 +236,7 @@ void np_slot_release_slow(neap_ctx *c, np_slot *s)
         old.pair->drop(&old);
     }
     if (old.state != NP_SLOT_NUMBER) c->n_slots--;
+    if (old.meta) np_obj_free(c, old.meta, sizeof *old.meta);
     pair_drop(c, old.pair);
     np_node_drop(old.id);
     np_drop(old.leaf);

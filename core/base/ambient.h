@@ -22,7 +22,7 @@ typedef enum np_ambient_kind {
     NP_AMB_CAST,          /* payload: cast policy */
     NP_AMB_SCOPE,         /* payload: C or handle scope */
     NP_AMB_GROUP,         /* payload: execution group */
-    NP_AMB_RECOMPUTE,     /* value: 0 or 1: neap_in_recompute */
+    NP_AMB_RECOMPUTE,     /* value: 1 + the newest storage before the recompute; 0: none (neap_in_recompute) */
     NP_AMB_REGION,        /* payload: np_range_log (generator.h), or NULL: the live stream */
     NP_AMB_DTYPE,         /* value: neap_dtype */
     NP_AMB_DEVICE,        /* value: device index */

@@ -66,6 +66,7 @@ struct neap_ctx {
     struct neap_reentrant *reentrant;/* the running reentrant forward */
     uint64_t next_storage;           /* storages get ascending ids */
     uint64_t moved_to_host, moved_to_device; /* bytes of saved values that offload moved */
+    bool warned_cycle;               /* create_graph in backward: said once */
     int stop_barrier;                /* > 0: code that must not be stopped early is running (nested backward) */
     struct np_region_pass *region_passes;           /* recomputes whose values are not all fetched yet */
     void (*on_pass_end)(neap_ctx *c, uint64_t id);  /* set by the checkpoint layer */

@@ -284,7 +284,7 @@ static bool enter(replay *p, np_range_log *ranges, uint64_t ids[N_STATE])
     neap_ctx *c = p->r->c;
     const char *where = p->r->name;
     ids[0] = np_ambient_push(c, NP_AMB_GRAD, 1, NULL, where, NULL);
-    ids[1] = ids[0] ? np_ambient_push(c, NP_AMB_RECOMPUTE, 1, NULL, where, NULL) : 0;
+    ids[1] = ids[0] ? np_ambient_push(c, NP_AMB_RECOMPUTE, (int64_t)c->next_storage + 1, NULL, where, NULL) : 0;
     ids[2] = ids[1] ? np_ambient_push(c, NP_AMB_DTYPE, p->r->dtype, NULL, where, NULL) : 0;
     ids[3] = ids[2] ? np_ambient_push(c, NP_AMB_REGION, 0, p->r->preserve_rng ? ranges : NULL, where, NULL) : 0;
     ids[4] = ids[3] ? np_ambient_push(c, NP_AMB_DEVICE, p->r->device, NULL, where, NULL) : 0;
@@ -328,7 +328,8 @@ static bool run_function(replay *p, neap_tensor **inputs)
     c->op_name = op;
     c->stop_barrier = barrier;
     for (int i = 0; i < v.n_out; i++) np_drop(v.out[i]);
-    if (p->enough && np_pending(c)) neap_clear_error(c); /* stopped, or failed after all was saved */
+    /* Stopped, or failed after all was saved. Status 2: code that closes what the function had open failed. */
+    if (p->enough && np_pending(c) && status != 2) neap_clear_error(c);
     if (status && !p->enough && !np_pending(c))
         np_fail(c, NEAP_E_INTERNAL, "%s: the recompute failed without saying why", r->name);
     return !np_pending(c);

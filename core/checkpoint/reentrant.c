@@ -217,7 +217,7 @@ static bool enter(neap_reentrant *r, np_range_log *ranges, uint64_t ids[N_STATE]
 {
     neap_ctx *c = r->c;
     ids[0] = np_ambient_push(c, NP_AMB_GRAD, 1, NULL, r->name, NULL);
-    ids[1] = ids[0] ? np_ambient_push(c, NP_AMB_RECOMPUTE, 1, NULL, r->name, NULL) : 0;
+    ids[1] = ids[0] ? np_ambient_push(c, NP_AMB_RECOMPUTE, (int64_t)c->next_storage + 1, NULL, r->name, NULL) : 0;
     ids[2] = ids[1] ? np_ambient_push(c, NP_AMB_DTYPE, r->dtype, NULL, r->name, NULL) : 0;
     ids[3] = ids[2] ? np_ambient_push(c, NP_AMB_DEVICE, r->device, NULL, r->name, NULL) : 0;
     ids[4] = ids[3] ? np_ambient_push(c, NP_AMB_REGION, 0, r->preserve_rng ? ranges : NULL, r->name, NULL) : 0;

@@ -40,7 +40,7 @@ static void drop_marker(np_slot *s) { marker_free(s->packed); }
 static bool is_input(const neap_region *r, const neap_tensor *t)
 {
     for (int i = 0; i < r->n_inputs; i++)
-        if (r->inputs[i].state == NP_SLOT_HELD && r->inputs[i].t->st == t->st) return true;
+        if (r->input_storages[i] == t->st->id) return true;
     return false;
 }
 
@@ -123,6 +123,7 @@ void np_region_drop(neap_region *r)
     }
     for (int i = 0; i < r->n_inputs; i++) np_slot_release(c, &r->inputs[i]);
     if (r->inputs) np_obj_free(c, r->inputs, sizeof *r->inputs * (size_t)r->n_inputs);
+    if (r->input_storages) np_obj_free(c, r->input_storages, sizeof *r->input_storages * (size_t)r->n_inputs);
     if (r->recompute.release) r->recompute.release(r->recompute.user);
     np_range_log_free(c, &r->ranges);
     np_oplog_free(c, r->log);
@@ -136,6 +137,7 @@ void np_region_drop(neap_region *r)
 
 void neap_region_opts_init(neap_region_opts *o)
 {
+    if (!o) return;
     memset(o, 0, sizeof *o);
     o->size = sizeof *o;
     o->preserve_rng_state = o->early_stop = 1;
@@ -149,8 +151,12 @@ static bool save_inputs(neap_ctx *c, neap_region *r, neap_tensor *const *inputs,
     r->inputs = np_obj_new(c, sizeof *r->inputs * (size_t)n);
     if (!r->inputs) return false;
     r->n_inputs = n;
-    for (int i = 0; i < n; i++)
-        if (!np_slot_pack(c, &r->inputs[i], inputs[i], NULL, 0)) return false;
+    r->input_storages = np_obj_new(c, sizeof *r->input_storages * (size_t)n);
+    if (!r->input_storages) return false;
+    for (int i = 0; i < n; i++) {
+        if (!np_slot_pack(c, &r->inputs[i], inputs[i], NULL, 0) || !np_slot_detach(&r->inputs[i])) return false;
+        r->input_storages[i] = inputs[i] ? inputs[i]->st->id : 0;
+    }
     return true;
 }
 
@@ -201,6 +207,8 @@ static void leave(neap_region *r)
 neap_region *neap_region_begin(neap_ctx *c, const neap_region_opts *o, neap_tensor *const *inputs, int n)
 {
     if (np_pending(c) || !np_grad_on(c) || !np_hooks_allowed(c)) return NULL;
+    if (!o || !o->recompute.call || n < 0 || (n > 0 && !inputs))
+        return np_fail(c, NEAP_E_ARG, "checkpoint: options with a function to recompute, and the list of inputs, are needed");
     neap_region *r = region_new(c, o);
     if (!r) return NULL;
     if (!save_inputs(c, r, inputs, n)) goto fail;
@@ -225,6 +233,7 @@ fail:
 void neap_region_end(neap_ctx *c, neap_region *r, int ok)
 {
     (void)c;
+    if (!r) return; /* grad mode was off at the begin */
     leave(r);
     r->completed = ok != 0;
     settle_cells(r);
@@ -239,6 +248,11 @@ int neap_checkpoint(neap_ctx *c, neap_fn fn, neap_tensor *const *inputs, int n, 
     if (o) opts = *o;
     opts.recompute = fn;
     *n_results = 0;
+    if (np_pending(c)) return 1;
+    if (!fn.call) {
+        np_fail(c, NEAP_E_ARG, "checkpoint: the function is missing");
+        return 1;
+    }
     neap_region *r = neap_region_begin(c, &opts, inputs, n);
     if (!r && np_pending(c)) return 1;
     neap_values v = {.size = sizeof v, .in = inputs, .n_in = n};

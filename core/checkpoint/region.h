@@ -55,6 +55,7 @@ struct neap_region {
     size_t last_live;     /* 1 + index of the last live marker; 0: none */
     int n_inputs;
     np_slot *inputs;
+    uint64_t *input_storages; /* their ids */
     neap_fn recompute;
     np_range_log ranges;
     np_hook_pair *pair;   /* in force during the forward */

@@ -74,13 +74,13 @@ static NP_APART void rejoin(np_frame *f, np_operands *o)
 
 /* ---- results */
 
-/* A view remembers the tensor it is a view of, so that writing through it can never lose a gradient: always
- * while gradients are recorded, and under no_grad when there are gradients to lose. */
+/* A view remembers the tensor it is a view of, so that writing through it can never lose a gradient. */
 static bool remember_base(np_frame *f, neap_tensor *out)
 {
     neap_tensor *x = f->in[0], *base = x->ag && x->ag->base ? x->ag->base : x;
     bool on = np_grad_on(f->c);
-    if (!np_is_float((neap_dtype)out->dtype) || (!on && !np_requires_grad(x) && !np_requires_grad(base))) return true;
+    bool inside = !on && f->c->pass; /* gradients on their way: nobody records into them */
+    if (!np_is_float((neap_dtype)out->dtype) || (inside && !np_requires_grad(x) && !np_requires_grad(base))) return true;
     if (!np_ag(out)) return false;
     out->ag->base = np_hold_ref(base);
     out->ag->base_node = base->ag ? base->ag->node : NULL;
