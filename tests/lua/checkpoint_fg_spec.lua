@@ -1,0 +1,345 @@
+--- Checkpointing, sections F and G of the catalogue: determinism and debug; random streams and ambient state.
+local neap = require "neap"
+local help = require "tests.lua.checkpoint_help"
+local nn, optim, checkpoint = neap.nn, neap.optim, neap.checkpoint
+local ck, rck, with, counted, leaf = help.ck, help.rck, help.with, help.counted, help.leaf
+local gradient, refused = help.gradient, help.refused
+
+--- A function that takes one path in its first run and another one in all later runs.
+local function differs(first, later)
+  local calls = 0
+  return function(t)
+    calls = calls + 1
+    return (calls == 1 and first or later)(t)
+  end
+end
+
+local function three(t) return t:sin():sin():sin() end
+
+local function two(t) return t:sin():sin() end
+
+describe("F: determinism and debug", function()
+  local function backward(f, more, x)
+    local y = checkpoint(f, with(more), x or leaf()):sum()
+    return pcall(y.backward, y)
+  end
+  local function fails(code, f, more, x)
+    local ok, err = backward(f, more, x)
+    assert.is_false(ok)
+    assert.equal(code, neap.error_code(err), tostring(err))
+    return err
+  end
+
+  it("ck-F1 another number of saves: both numbers and the way to see more", function()
+    for _, early in ipairs { true, false } do
+      local err = fails("E-COUNT", differs(three, two), { early_stop = early })
+      assert.is_truthy(err:find "%f[%d]3%f[%D]" and err:find "%f[%d]2%f[%D]" and err:find("debug", 1, true), err)
+    end
+  end)
+
+  it("ck-F2 another shape: the position and both shapes", function()
+    local function short(t) return t:narrow(1, 1, 1):sin():sin() end
+    local err = fails("E-META", differs(two, short))
+    assert.is_truthy(err:find("position 1", 1, true) and err:find("[3]", 1, true) and err:find("[1]", 1, true), err)
+  end)
+
+  it("ck-F3 without the check another shape passes, another number does not", function()
+    local function short(t) return t:narrow(1, 1, 1):sin():sin() end
+    assert.is_true(backward(differs(two, short), { determinism_check = "none" }))
+    fails("E-COUNT", differs(three, two), { determinism_check = "none" })
+  end)
+
+  it("ck-F4 an unknown check is refused before fn runs", function()
+    local f, calls = counted(two)
+    local err = refused("E-BADCHECK", checkpoint, f, with { determinism_check = "shapes" }, leaf())
+    assert.is_truthy(err:find("shapes", 1, true) and err:find("values", 1, true))
+    assert.equal(0, calls.n)
+  end)
+
+  it("ck-F5 debug shows both runs with their lines; the scope goes before the option", function()
+    local function long(err)
+      local lines = select(2, err:gsub("checkpoint_fg_spec.lua:%d+", ""))
+      return err:find("forward", 1, true) and err:find("replay", 1, true) and err:find("sin", 1, true) and lines >= 2
+    end
+    local err = fails("E-COUNT", differs(three, two), { debug = true })
+    assert.is_truthy(long(err), err)
+    assert.is_truthy(err:find "%f[%d]3%f[%D]", err)
+    local function scoped(on, option)
+      local y = checkpoint.set_checkpoint_debug_enabled(on, function()
+        return checkpoint(differs(three, two), with { debug = option }, leaf()):sum()
+      end)
+      return refused("E-COUNT", y.backward, y)
+    end
+    assert.is_truthy(long(scoped(true, false)))
+    assert.is_falsy(long(scoped(false, true)))
+    assert.is_truthy(long(scoped(nil, true)))
+  end)
+
+  it("ck-F6 debug and contexts go together; each context is entered once", function()
+    local log = {}
+    local function around(name)
+      return function(run)
+        log[#log + 1] = name
+        run()
+      end
+    end
+    local function contexts() return around "forward", around "recompute" end
+    local x = leaf()
+    checkpoint(two, with { debug = true, context_fn = contexts }, x):sum():backward()
+    assert.same({ "forward", "recompute" }, log)
+    assert.equal(neap.hash(x.grad), gradient(two, leaf()))
+    fails("E-COUNT", differs(three, two), { debug = true, context_fn = contexts })
+  end)
+
+  it("ck-F7 other values of the same shape are seen by the check of values alone", function()
+    local value = 0.5
+    local function hidden(t)
+      local k = neap.tensor({ value, value, value }, { dtype = "float64" })
+      value = value + 1
+      return (t * k):sin()
+    end
+    assert.is_true(backward(hidden, {}))
+    local err = fails("E-VALUES", hidden, { determinism_check = "values" })
+    assert.is_truthy(err:find "position %d", err)
+  end)
+
+  it("ck-F7 another number in an op is seen by the check of ops", function()
+    local k = 1.0
+    local function scaled(t)
+      k = k + 1
+      return (t * k):sin()
+    end
+    assert.is_true(backward(scaled, {}))
+    fails("E-OPS", scaled, { determinism_check = "ops" })
+    assert.is_true(backward(three, { determinism_check = "ops" }))
+    assert.is_true(backward(three, { determinism_check = "values" }))
+  end)
+
+  it("ck-F8 another dtype: both are named", function()
+    local function as(dtype)
+      return function(t) return t:to(dtype):sin() end
+    end
+    local err = fails("E-META", differs(as "float32", as "float16"))
+    assert.is_truthy(err:find("float32", 1, true) and err:find("float16", 1, true), err)
+  end)
+
+  it("ck-F9 a retry in the same execution group fails again", function()
+    local y = ck(differs(three, two), leaf()):sum()
+    local group = checkpoint.GraphExecGroup()
+    for _ = 1, 2 do refused("E-COUNT", group, y.backward, y, nil, { retain_graph = true }) end
+  end)
+
+  it("ck-F10 a branch with the same shapes is not seen by the default check", function()
+    assert.is_true(backward(differs(two, function(t) return t:cos():cos() end), {}))
+  end)
+end)
+
+local BatchNorm = nn.Module "SpecBatchNorm"
+
+function BatchNorm:init(n)
+  self.weight = nn.Parameter(neap.ones(n))
+  self.mean = nn.Buffer(neap.zeros(n))
+  self.var = nn.Buffer(neap.ones(n))
+  self.batches = 0
+end
+
+function BatchNorm:forward(x)
+  local mean, var = self.mean, self.var
+  if self.training then
+    mean = x:mean(1)
+    var = (x - mean):square():mean(1)
+    if not neap.in_recompute() then
+      self.batches = self.batches + 1
+      neap.no_grad(function()
+        self.mean:mul_(0.9):add_(mean * 0.1)
+        self.var:mul_(0.9):add_(var * 0.1)
+      end)
+    end
+  end
+  return (x - mean) / (var + 1e-5):sqrt() * self.weight
+end
+
+describe("G: random streams and ambient state", function()
+  local function plain(f, ...) return f(...) end
+
+  it("ck-G1 dropout in a reentrant region: the same mask", function()
+    local x = neap.randn(20000, { requires_grad = true })
+    local function f(t) return t:dropout(0.3):sin():dropout(0.5) end
+    for k = 1, 5 do
+      neap.seed(k)
+      local want = gradient(function(t) return f(t:dropout(0.1)) end, x)
+      neap.seed(k)
+      assert.equal(want, gradient(function(t) return rck(f, t:dropout(0.1)) end, x))
+    end
+  end)
+
+  it("ck-G3 preserve_rng_state = false draws other masks and moves the stream", function()
+    local function f(t) return t:dropout(0.5):exp() end
+    for _, reentrant in ipairs { false, true } do
+      local function run(wrap)
+        local x = neap.ones(20000, { requires_grad = true })
+        neap.seed(1)
+        local y = wrap(f, x)
+        local before = neap.default_generator():state().offset
+        y:sum():backward()
+        return neap.hash(x.grad), neap.default_generator():state().offset ~= before
+      end
+      local function variant(preserve)
+        return function(g, x)
+          return checkpoint(g, { use_reentrant = reentrant, preserve_rng_state = preserve }, x)
+        end
+      end
+      local want = run(plain)
+      local kept, kept_moved = run(variant(true))
+      assert.equal(want, kept)
+      assert.is_false(kept_moved)
+      local other, moved = run(variant(false))
+      assert.are_not.equal(want, other)
+      assert.is_true(moved)
+    end
+  end)
+
+  it("ck-G4 dropout at two levels of nesting", function()
+    local function nested(wrap)
+      local function inner(t) return t:dropout(0.4):sin():dropout(0.2) end
+      local function outer(t) return wrap(inner, t:dropout(0.3)):exp():dropout(0.1) end
+      return function(t) return wrap(outer, t):sin() end
+    end
+    local x = neap.randn(5000, { requires_grad = true })
+    local hashes = {}
+    for i, wrap in ipairs { plain, ck, rck } do
+      neap.seed(11)
+      hashes[i] = gradient(nested(wrap), x) .. neap.hash(neap.rand(3))
+    end
+    assert.equal(hashes[1], hashes[2])
+    assert.equal(hashes[1], hashes[3])
+  end)
+
+  it("ck-G7 get_device_states: the host contributes nothing, in nested tables too", function()
+    local x = neap.ones(2)
+    local ids, states = checkpoint.get_device_states(x, { x, { x, 3 } }, nil, "text")
+    assert.same({}, ids)
+    assert.same({}, states)
+    local before = neap.default_generator():state()
+    checkpoint.set_device_states(ids, states)
+    assert.same(before, neap.default_generator():state())
+  end)
+
+  it("ck-G8 arguments on two device types", function() pending "needs a second device" end)
+  it("ck-G9 autocast around the forward only", function() pending "there is no autocast yet" end)
+  it("ck-G10 the cast cache starts empty in a region", function() pending "there is no autocast yet" end)
+  it("ck-G11 the default device of the forward holds in the recompute", function() pending "needs a second device" end)
+
+  it("ck-G12 the default dtype of the forward holds in the recompute", function()
+    for _, wrap in ipairs { ck, rck } do
+      local x, seen = leaf(), {}
+      local y = neap.default_dtype("float64", wrap, function(t)
+        local k = neap.ones(3)
+        seen[#seen + 1] = k.dtype
+        return (t * k):sin()
+      end, x)
+      assert.equal("float32", neap.ones(1).dtype)
+      y:sum():backward()
+      assert.same({ "float64", "float64" }, seen)
+    end
+  end)
+
+  local function step(wrap, train)
+    local bn = BatchNorm(4)
+    if not train then bn:eval() end
+    neap.seed(2)
+    local x = neap.randn(16, 4, { requires_grad = true })
+    local y = wrap(bn, x * 2)
+    if y.requires_grad then y:square():sum():backward() end
+    return neap.hash {
+      y = y, x = x.grad, w = bn.weight.grad, mean = bn.mean, var = bn.var,
+      n = neap.tensor(bn.batches),
+    }
+  end
+
+  it("ck-G13 batch norm updates its statistics once; outputs and gradients are the same", function()
+    local want = step(plain, true)
+    assert.equal(want, step(ck, true))
+    assert.equal(want, step(rck, true))
+  end)
+
+  it("ck-G13 batch norm in evaluation, and in training without gradients", function()
+    for _, train in ipairs { true, false } do
+      local function off(wrap)
+        return function(...) return neap.no_grad(wrap, ...) end
+      end
+      local want = step(off(plain), train)
+      assert.equal(want, step(off(ck), train))
+      assert.equal(want, step(off(rck), train))
+    end
+    local want = step(plain, false)
+    assert.equal(want, step(ck, false))
+    assert.equal(want, step(rck, false))
+  end)
+
+  it("ck-G15 in_recompute: in recomputes only, restored after errors", function()
+    for _, wrap in ipairs { ck, rck } do
+      local seen, x = {}, leaf()
+      local function f(t)
+        seen[#seen + 1] = neap.in_recompute()
+        if #seen == 2 then error "stop here" end
+        return t:sin()
+      end
+      local y = wrap(f, x):sum()
+      assert.is_false(pcall(y.backward, y, nil, { retain_graph = true }))
+      assert.is_false(neap.in_recompute())
+      y:backward()
+      assert.same({ false, true, true }, seen)
+      assert.is_false(neap.in_recompute())
+    end
+  end)
+
+  it("ck-G15 in_recompute: not in hooks, nor in a backward of another graph that one starts", function()
+    local other, x, seen = leaf(), leaf(), {}
+    local function note() seen[#seen + 1] = neap.in_recompute() end
+    other:register_hook(note)
+    local loss = (other * other):sum()
+    local y = ck(two, x)
+    y.grad_fn:register_hook(function()
+      note()
+      loss:backward()
+    end)
+    y:sum():backward()
+    assert.same({ false, false }, seen)
+  end)
+
+  it("ck-G16 ten training steps with dropout and batch norm: losses bit-equal to plain", function()
+    local Block = nn.Module "SpecBlock"
+    function Block:init()
+      self.l = nn.Linear(8, 8)
+      self.norm = BatchNorm(8)
+      self.drop = nn.Dropout(0.3)
+    end
+    function Block:forward(x) return self.drop(self.norm(self.l(x)):relu()) end
+    local function train(wrap)
+      neap.seed(3)
+      local first, a, b, head = nn.Linear(4, 8), Block(), Block(), nn.Linear(8, 1)
+      local params = {}
+      for _, m in ipairs { first, a, b, head } do
+        for _, p in ipairs(m:parameters()) do params[#params + 1] = p end
+      end
+      local opt = optim.AdamW(params, { lr = 0.01 })
+      local x, y = neap.randn(32, 4), neap.randn(32, 1)
+      local losses = {}
+      for i = 1, 10 do
+        neap.scope(function()
+          opt:zero_grad()
+          local loss = nn.mse_loss(head(wrap(b, wrap(a, first(x)))), y)
+          loss:backward()
+          opt:step()
+          losses[i] = loss:item()
+        end)
+      end
+      return losses
+    end
+    local want = train(plain)
+    assert.is_true(want[10] ~= want[1])
+    assert.same(want, train(ck))
+    assert.same(want, train(rck))
+  end)
+end)
