@@ -58,6 +58,7 @@ static void resume(lua_State *L, nl_run *r)
     r->n_args = -1;
     nl_switch(r->dead, st);
     if (drive(L, st, r, r->dead, n) != LUA_OK) lua_error(L);
+    r->finished = true;
 }
 
 /* What a context's run() leads to. Upvalue 2: the nl_run, alive while the function around it runs. */
@@ -144,7 +145,8 @@ static int run_reentrant(lua_State *L)
     return 0;
 }
 
-/* The region's recompute. However it ended, its coroutine's part of the ambient state goes. */
+/* The region's recompute. However it ended, its coroutine's part of the ambient state goes. Status 2: the function
+ * did its part, what failed came after it: a <close> handler or a context. */
 static int recompute(neap_ctx *c, void *user, neap_values *v)
 {
     nl_callback *cb = user;
@@ -155,7 +157,7 @@ static int recompute(neap_ctx *c, void *user, neap_values *v)
     nl_state *st = cb->st;
     if (st && r.dead) neap_x_pop_owner(c, r.dead);
     nl_callback_release(cb);
-    return !ok;
+    return ok ? 0 : r.stopped || r.finished ? 2 : 1;
 }
 
 /* The script line of the running op, for messages. */

@@ -88,6 +88,14 @@ static void with_name(char *buf, size_t n, const char *message, const char *name
         snprintf(buf, n, "neap.%s: %s", name, message);
 }
 
+static void add_to_first_line(char *text, size_t n, const char *more)
+{
+    size_t len = strlen(text), add = strlen(more), at = strcspn(text, "\n");
+    if (len + add >= n) return;
+    memmove(text + at + add, text + at, len - at + 1);
+    memcpy(text + at, more, add);
+}
+
 int nl_raise(lua_State *L, nl_state *st, const char *name)
 {
     neap_ctx *c = st->c;
@@ -102,8 +110,7 @@ int nl_raise(lua_State *L, nl_state *st, const char *name)
     }
     if (value && value <= NL_PARKED) return raise_parked(L, st, value);
     if (code == NEAP_OK) code = NEAP_E_INTERNAL;
-    size_t len = strlen(text);
-    snprintf(text + len, sizeof text - len, "%s", nl_changed(L, st, code));
+    add_to_first_line(text, sizeof text, nl_changed(L, st, code));
     return raise_text(L, st, text, code);
 }
 

@@ -125,7 +125,7 @@ typedef struct nl_run {      /* one call of a callback; lives on the C stack of 
     lua_State *dead;         /* the same, for the clean-up */
     int n_args;              /* on the coroutine's stack, above the function; -1: it has run */
     nl_scope scope;
-    bool has_scope, stopped;
+    bool has_scope, stopped, finished;
     struct nl_run *outer;
 } nl_run;
 

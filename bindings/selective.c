@@ -2,13 +2,23 @@
  *
  * A store (userdata) serves one checkpointed call: lua/checkpoint.lua enters it around the forward and around
  * recomputes. A policy is asked in the forward only; it sees graph-less handles, which are emptied when it returns
- * unless it keeps them. The store keeps the policy's anchor; nothing of the graph does. */
+ * unless it keeps them. The store keeps the policy's anchor; nothing of the graph does. Once a region holds the
+ * core's object the userdata lets go of it, so that it dies with the region and needs no collector. */
 #include "nl.h"
 
-typedef struct store {
+typedef struct store store;
+
+typedef struct link {       /* what the core's object holds */
+    store *owner;           /* NULL: collected */
+    nl_callback *cb;        /* of a policy function, or NULL */
+} link;
+
+struct store {
     nl_state *st;
-    neap_selective *s;
-} store;
+    neap_selective *s;      /* NULL: it died with its region */
+    link *link;             /* while s is there */
+    bool own;               /* holds a reference */
+};
 
 static const char *const policies[] = {"must_save", "prefer_save", "must_recompute", "prefer_recompute",
                                        "must_cpu_offload", "prefer_cpu_offload"}; /* SAME-ORDER neap_policy */
@@ -130,7 +140,16 @@ static int run_policy(lua_State *L)
 static int ask(neap_ctx *c, void *user, const neap_policy_call *call)
 {
     nl_run r = {.policy = call};
-    return nl_callback_run(c, user, &r) ? (int)r.token : -1;
+    return nl_callback_run(c, ((link *)user)->cb, &r) ? (int)r.token : -1;
+}
+
+/* The core's object dies. */
+static void release_link(void *user)
+{
+    link *k = user;
+    if (k->owner) k->owner->s = NULL, k->owner->link = NULL;
+    if (k->cb) nl_callback_release(k->cb);
+    free(k);
 }
 
 /* ---- making a store */
@@ -176,27 +195,28 @@ static bool is_callable(lua_State *L, int idx)
     return true;
 }
 
-/* The policy at 1: the options' callback or list. An anchor or buffer is on top. */
-static nl_callback *read_policy(lua_State *L, nl_state *st, neap_selective_opts *o)
+/* The policy at 1 goes into the options. An anchor or buffer is on top. The store at 5 gets the link. */
+static void read_policy(lua_State *L, nl_state *st, store *s, neap_selective_opts *o)
 {
     char got[80];
-    if (!is_callable(L, 1)) {
-        bool table = lua_type(L, 1) == LUA_TTABLE && !nl_op_at(L, st, 1);
-        if (!table)
-            nl_error(L, st, NEAP_E_BADPOLICY, "neap.checkpoint: a policy is a function or a list of ops such as {neap.ops.matmul}, "
-                     "got %s", nl_kind(L, 1, got, sizeof got));
+    bool function = is_callable(L, 1);
+    if (!function && (lua_type(L, 1) != LUA_TTABLE || nl_op_at(L, st, 1)))
+        nl_error(L, st, NEAP_E_BADPOLICY, "neap.checkpoint: a policy is a function or a list of ops such as {neap.ops.matmul}, "
+                 "got %s", nl_kind(L, 1, got, sizeof got));
+    s->link = calloc(1, sizeof *s->link);
+    if (!s->link) nl_error(L, st, NEAP_E_NOMEM, "neap.checkpoint: out of memory");
+    s->link->owner = s;
+    o->release = release_link;
+    o->user = s->link;
+    if (!function) {
         o->list = read_list(L, st, 1, &o->n_list);
-        return NULL;
+        return;
     }
     uint64_t cell = nl_anchor_new(L, st);
     lua_pushvalue(L, 1);
     lua_rawseti(L, -2, NL_A_FN);
-    nl_callback *cb = nl_callback_new(L, st, cell, run_policy, "checkpoint", NL_LIFE_LENT);
+    s->link->cb = nl_callback_new(L, st, cell, run_policy, "checkpoint", NL_LIFE_LENT);
     o->policy = ask;
-    o->retain = nl_callback_retain;
-    o->release = nl_callback_release;
-    o->user = cb;
-    return cb;
 }
 
 /* selective_new(policy or list, allow_cache_entry_mutation, keep_entries, respect_saved_tensors_hooks or nil) */
@@ -205,16 +225,16 @@ static int selective_new(lua_State *L)
     nl_state *st = nl_enter(L);
     lua_settop(L, 4);
     store *s = lua_newuserdatauv(L, sizeof *s, 1);
-    *s = (store){st, NULL};
+    *s = (store){.st = st};
     nl_set_metatable(L, &st->k_selective);
     neap_selective_opts o = {.size = sizeof o};
     o.allow_mutation = lua_toboolean(L, 2);
     o.keep_entries = lua_toboolean(L, 3);
     o.respect_hooks = lua_isnil(L, 4) ? -1 : lua_toboolean(L, 4);
-    nl_callback *cb = read_policy(L, st, &o);
+    read_policy(L, st, s, &o);
     s->s = neap_selective_new(st->c, &o);
-    if (cb) nl_callback_release(cb); /* the store has its own reference */
     if (!s->s) return nl_raise(L, st, "checkpoint");
+    s->own = true;
     lua_setiuservalue(L, 5, 1);
     return 1;
 }
@@ -224,7 +244,9 @@ static int selective_begin(lua_State *L)
 {
     nl_state *st = nl_enter(L);
     store *s = nl_userdata(L, 1, &st->k_selective);
-    if (!s || !s->s) return nl_error(L, st, NEAP_E_ARG, "neap.selective_begin: needs what selective_new returned");
+    if (!s) return nl_error(L, st, NEAP_E_ARG, "neap.selective_begin: needs what selective_new returned");
+    if (!s->s) return nl_error(L, st, NEAP_E_CONTEXT_REUSED, "neap.checkpoint: this pair of selective contexts belonged to a call that is "
+                               "over; call create_selective_checkpoint_contexts inside context_fn");
     bool replay = lua_toboolean(L, 2);
     nl_guard *g = nl_guard_new(L, st, "a policy");
     lua_pushvalue(L, 1);
@@ -234,20 +256,40 @@ static int selective_begin(lua_State *L)
     return 1;
 }
 
+static void let_go(store *s)
+{
+    neap_selective *held = s->own ? s->s : NULL;
+    s->own = false;
+    if (held) neap_selective_free(s->st->c, held); /* may call release_link */
+}
+
+/* selective_settle(store): recording is over. */
+static int selective_settle(lua_State *L)
+{
+    nl_state *st = nl_enter(L);
+    store *s = nl_userdata(L, 1, &st->k_selective);
+    if (s && s->own && neap_x_selective_held(s->s)) let_go(s);
+    return 0;
+}
+
 static int store_gc(lua_State *L)
 {
     store *s = lua_touserdata(L, 1);
     nl_state *st = s->st;
     lua_State *running = st->L;
-    if (!s->s || !st->c) return 0;
+    if (!st->c) return 0;
     st->L = L;
-    neap_selective_free(st->c, s->s);
-    s->s = NULL;
+    if (s->link) s->link->owner = NULL;
+    if (s->own)
+        let_go(s);
+    else if (s->link && !s->s)
+        release_link(s->link); /* it was never filled */
     st->L = running;
     return 0;
 }
 
-static const luaL_Reg functions[] = {{"selective_new", selective_new}, {"selective_begin", selective_begin}, {NULL, NULL}};
+static const luaL_Reg functions[] = {{"selective_new", selective_new}, {"selective_begin", selective_begin},
+                                     {"selective_settle", selective_settle}, {NULL, NULL}};
 static const luaL_Reg metamethods[] = {{"__gc", store_gc}, {NULL, NULL}};
 
 void nl_open_selective(lua_State *L, nl_state *st)

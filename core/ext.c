@@ -3,6 +3,7 @@
 #include "ext.h"
 
 #include "base/hash.h"
+#include "checkpoint/selective.h"
 
 extern const int np_n_ops_total;
 
@@ -105,6 +106,8 @@ int64_t neap_x_load_int(neap_dtype t, const void *p) { return np_load_int(t, p);
 void neap_x_store_double(neap_dtype t, void *p, double v) { np_store_double(t, p, v); }
 void neap_x_store_int(neap_dtype t, void *p, int64_t v) { np_store_int(t, p, v); }
 char *neap_x_print(neap_ctx *c, neap_tensor *t, const np_print_opts *o) { return np_print(c, t, o); }
+
+bool neap_x_selective_held(const neap_selective *s) { return s->refs > 1; }
 
 uint64_t neap_x_hash_bytes(const void *p, size_t n)
 {

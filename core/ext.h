@@ -46,6 +46,7 @@ NEAP_API int64_t neap_x_load_int(neap_dtype t, const void *p);
 NEAP_API void neap_x_store_double(neap_dtype t, void *p, double v);
 NEAP_API void neap_x_store_int(neap_dtype t, void *p, int64_t v);
 NEAP_API char *neap_x_print(neap_ctx *c, neap_tensor *t, const np_print_opts *o); /* free: neap_free_text */
+NEAP_API bool neap_x_selective_held(const neap_selective *s); /* by anyone else than the caller */
 NEAP_API uint64_t neap_x_hash_bytes(const void *p, size_t n);
 
 #endif

@@ -262,8 +262,11 @@ local respect_hooks
 local function selective_pair(policy, allow_mutation, keep_entries)
   local store = neap.selective_new(policy, allow_mutation, keep_entries, respect_hooks)
   local function record(run_inside)
-    local _ <close> = neap.selective_begin(store, false)
-    run_inside()
+    do
+      local _ <close> = neap.selective_begin(store, false)
+      run_inside()
+    end
+    neap.selective_settle(store)
   end
   local function replay(run_inside)
     local _ <close> = neap.selective_begin(store, true)

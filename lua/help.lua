@@ -251,9 +251,10 @@ section("checkpoint", {
     .. "lines. context_fn, asked once a call, returns a context around the forward and one around recomputes; a "
     .. "context is a function of run that calls run() once, or {enter = function(self) end, exit = function(self, err) "
     .. "end}, or nil. policy, a list of ops or a function(ctx, op, ...), says which results are kept; a function is "
-    .. "asked after each op of the forward, with ctx.op_output, ctx.outputs, ctx.nth (number of this run of this op, from 1) "
-    .. "and ctx.is_recompute (false), and answers true (keep), false, or a value of checkpoint.CheckpointPolicy. "
-    .. "respect_saved_tensors_hooks = true packs what it keeps with the hooks in force. enabled = false: fn runs plainly.",
+    .. "asked after each op of the forward, with ctx.op_output, ctx.outputs, ctx.nth (number of this run of this op, "
+    .. "from 1) and ctx.is_recompute (false), and answers true (keep), false, or a value of "
+    .. "checkpoint.CheckpointPolicy. respect_saved_tensors_hooks = true packs what it keeps with the hooks in force. "
+    .. "enabled = false: fn runs plainly.",
     [[local w = neap.randn(3, 3):requires_grad_()
 local function block(x) return x:matmul(w):tanh() end
 local y = checkpoint(block, {use_reentrant = false}, neap.randn(2, 3))
@@ -280,9 +281,10 @@ y:sum():backward()]] },
     .. "guard. What the group holds goes with group:close(), or with the group.",
     [[local x = neap.ones(2, {requires_grad = true})
 local group = checkpoint.GraphExecGroup()
-local y = checkpoint(function(t) return t:exp():sin() end, {use_reentrant = false}, x)
-group(neap.grad, y:sum(), x, {retain_graph = true})
-group(neap.grad, y:sum(), x)]] },
+local function f(t) local y = t:exp() return y, y:sin() end
+local y, z = checkpoint(f, {use_reentrant = false}, x)
+local gy = group(neap.grad, z:sum(), y)
+local gx = group(neap.grad, y, x, {grad_outputs = gy})]] },
   { "Group:enter", "group:enter() -> guard",
     "Enters the group until the guard is closed; entering again continues it." },
   { "Group:close", "group:close()", "Drops what the group holds. It may be entered again." },
@@ -425,6 +427,7 @@ help.internal = {
   set_checkpoint_early_stop = "checkpoint.set_checkpoint_early_stop",
   set_checkpoint_debug_enabled = "checkpoint.set_checkpoint_debug_enabled",
   GraphExecGroup = "checkpoint.GraphExecGroup", selective_new = "policies", selective_begin = "policies",
+  selective_settle = "policies",
   adamw_step = "optim.AdamW", sgd_step = "optim.SGD", clip_grad_norm = "optim.clip_grad_norm_",
   set_category = "accounting", set_data = "Module:to", isatty = "neap.progress",
   terminal_width = "neap.progress", dtypes = "Module:to",
