@@ -15,7 +15,8 @@ typedef struct scan {
     bool leaf;
     int64_t shape[NEAP_MAX_DIMS], pos[NEAP_MAX_DIMS + 1];
     bool floats, ints, bools;
-    int64_t low, high;         /* of the integers */
+    bool whole;
+    int64_t low, high;         /* of the whole numbers, if any */
     char fraction[100];        /* position of the first value that is no whole number */
 } scan;
 
@@ -34,6 +35,13 @@ static void ragged(scan *s, int depth, int64_t len)
              s->fn, depth ? position(s, depth, at, sizeof at) : "the list", (long long)len, (long long)s->shape[depth]);
 }
 
+static void see_whole(scan *s, int64_t v)
+{
+    if (!s->whole || v < s->low) s->low = v;
+    if (!s->whole || v > s->high) s->high = v;
+    s->whole = true;
+}
+
 static void see_leaf(scan *s, int depth)
 {
     lua_State *L = s->L;
@@ -46,19 +54,39 @@ static void see_leaf(scan *s, int depth)
     if (lua_type(L, -1) == LUA_TBOOLEAN) {
         s->bools = true;
     } else if (lua_isinteger(L, -1)) {
-        int64_t v = lua_tointeger(L, -1);
-        if (!s->ints || v < s->low) s->low = v;
-        if (!s->ints || v > s->high) s->high = v;
+        see_whole(s, lua_tointeger(L, -1));
         s->ints = true;
     } else {
         double v = lua_tonumber(L, -1);
         s->floats = true;
-        if (!s->fraction[0] && !(v == floor(v) && fabs(v) < 0x1p63))
+        if (v == floor(v) && fabs(v) < 0x1p63)
+            see_whole(s, (int64_t)v);
+        else if (!s->fraction[0])
             snprintf(s->fraction, sizeof s->fraction, "%.17g at %s", v, depth ? position(s, depth, at, sizeof at) : "the top");
     }
     if (s->bools && (s->ints || s->floats))
         nl_error(L, s->st, NEAP_E_DTYPE, "neap.%s: %s mixes booleans with numbers; use one kind, or name a dtype for numbers",
                  s->fn, depth ? position(s, depth, at, sizeof at) : "the value");
+}
+
+/* Nothing but elements 1 to len may be in the list on top: an option among the data would be lost. */
+static void check_list(scan *s, int depth, int64_t len)
+{
+    lua_State *L = s->L;
+    char at[100], got[80];
+    luaL_checkstack(L, 6, NULL);
+    if (lua_getmetatable(L, -1))
+        nl_error(L, s->st, NEAP_E_ARG, "neap.%s: %s is an object (a table with a metatable), not a list of numbers", s->fn,
+                 depth ? position(s, depth, at, sizeof at) : "the data");
+    lua_pushnil(L);
+    while (lua_next(L, -2)) {
+        int64_t i = lua_isinteger(L, -2) ? lua_tointeger(L, -2) : 0;
+        lua_pop(L, 1);
+        if (i >= 1 && i <= len) continue;
+        nl_error(L, s->st, NEAP_E_ARG, "neap.%s: %s holds the key %s: data is a list without gaps, options come after it in "
+                 "a table of their own, as in neap.tensor({1, 2}, {dtype = \"float64\"})", s->fn,
+                 depth ? position(s, depth, at, sizeof at) : "the list", nl_kind(L, -1, got, sizeof got));
+    }
 }
 
 /* The value on top. */
@@ -85,10 +113,7 @@ static void see(scan *s, int depth)
     } else {
         s->shape[s->known++] = len;
     }
-    if (len == 0 && lua_next(L, (lua_pushnil(L), -2)))
-        nl_error(L, s->st, NEAP_E_ARG, "neap.%s: a table with names is no list; options come after the data: neap.%s(data, {...})",
-                 s->fn, s->fn);
-    luaL_checkstack(L, 4, NULL);
+    check_list(s, depth, len);
     for (int64_t i = 1; i <= len; i++) {
         s->pos[depth] = i;
         lua_rawgeti(L, -1, i);
@@ -127,15 +152,31 @@ static void check_range(const scan *s, neap_dtype d)
     if (s->fraction[0])
         nl_error(s->L, s->st, NEAP_E_DTYPE, "neap.%s: %s cannot be %s; use a float dtype", s->fn, s->fraction, neap_dtype_name(d));
     for (int i = 0; i < 3; i++)
-        if (s->ints && d == ranges[i].d && (s->low < ranges[i].low || s->high > ranges[i].high))
+        if (s->whole && d == ranges[i].d && (s->low < ranges[i].low || s->high > ranges[i].high))
             nl_error(s->L, s->st, NEAP_E_DTYPE, "neap.%s: values from %lld to %lld do not fit into %s", s->fn, (long long)s->low,
                      (long long)s->high, neap_dtype_name(d));
+}
+
+/* The data at idx; sizes as x:shape() gives them become a list. */
+static void push_data(lua_State *L, nl_state *st, int idx)
+{
+    int64_t sizes[NEAP_MAX_DIMS];
+    int n = nl_shape_values(L, st, idx, sizes);
+    if (n < 0) {
+        lua_pushvalue(L, idx);
+        return;
+    }
+    lua_createtable(L, n, 0);
+    for (int i = 0; i < n; i++) {
+        lua_pushinteger(L, sizes[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
 }
 
 neap_tensor *nl_tensor_from(lua_State *L, nl_state *st, int idx, const char *fn, int dtype)
 {
     scan s = {.L = L, .st = st, .fn = fn};
-    lua_pushvalue(L, idx);
+    push_data(L, st, idx);
     see(&s, 0);
     int ndim = s.leaf ? s.ndim : s.known;
     neap_dtype d = dtype >= 0 ? (neap_dtype)dtype
@@ -261,6 +302,11 @@ static int full(lua_State *L)
                    : lua_isinteger(L, 2)  ? NEAP_INT64
                                           : neap_x_default_dtype(st->c);
     double v = type == LUA_TBOOLEAN ? lua_toboolean(L, 2) : lua_tonumber(L, 2);
+    scan s = {.L = L, .st = st, .fn = "full"};
+    lua_pushvalue(L, 2);
+    see_leaf(&s, 0);
+    check_range(&s, d);
+    lua_pop(L, 1);
     if (lua_isinteger(L, 2) && d == NEAP_INT64 && llabs(lua_tointeger(L, 2)) > (1ll << 53))
         return nl_error(L, st, NEAP_E_ARG, "neap.full: %lld is beyond 2^53; use neap.tensor for exact large integers",
                         (long long)lua_tointeger(L, 2));

@@ -257,7 +257,7 @@ static neap_tensor *value_operand(lua_State *L, nl_state *st, nl_handle *made, c
     else if (type == LUA_TBOOLEAN)
         made->t = neap_keep(neap_integer(st->c, lua_toboolean(L, 3)));
     else if (type == LUA_TTABLE)
-        made->t = nl_tensor_from(L, st, 3, "index", -1);
+        made->t = nl_tensor_from(L, st, 3, "index", np_is_int(neap_dtype_of(x)) ? (int)neap_dtype_of(x) : -1);
     else
         nl_error(L, st, NEAP_E_ARG, "neap.index: the value must be a tensor, a number or a list, got %s",
                  nl_kind(L, 3, got, sizeof got));

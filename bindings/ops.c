@@ -49,8 +49,6 @@ neap_tensor *nl_call(nl_state *st, const char *name, np_frame *f, neap_tensor *c
 
 /* ---- results */
 
-static bool truth_of(const neap_tensor *t) { return neap_x_load_int((neap_dtype)t->dtype, nl_ptr(t)) != 0; }
-
 /* h[0 .. n-1] are the handles on top of the stack. In-place ops give their operand's own handle instead. */
 static int give_results(lua_State *L, nl_state *st, const nl_op *op, np_frame *f, nl_handle **h, int n)
 {
@@ -93,9 +91,11 @@ static int call_frame(lua_State *L, nl_state *st, const nl_op *op, np_frame *f, 
     for (int i = 0; i < n_numbers; i++) neap_free(in[numbers[i].slot]);
     if (!ok) return nl_raise(L, st, op->op->name);
     if (op->dims < 0 || f->attr[op->dims].has) return give_results(L, st, op, f, h, n);
-    bool v = truth_of(f->out[0]);
+    int64_t v = 0;
+    bool read = neap_item_int(st->c, f->out[0], &v) == 0;
     drop_results(f, 0);
-    lua_pushboolean(L, v);
+    if (!read) return nl_raise(L, st, op->op->name);
+    lua_pushboolean(L, v != 0);
     return 1;
 }
 
@@ -123,7 +123,8 @@ static void missing(reader *r, const np_arg *a)
         snprintf(list + strlen(list), sizeof list - strlen(list), b->optional || b->has_default ? "%s[%s]" : "%s%s",
                  i ? ", " : "", b->name);
     }
-    nl_error(r->L, r->st, NEAP_E_ARG, "neap.%s: argument '%s' is missing: neap.%s(%s)", r->name, a->name, r->name, list);
+    nl_error(r->L, r->st, NEAP_E_ARG, "neap.%s: argument '%s' is %s: neap.%s(%s)", r->name, a->name,
+             r->next > r->last ? "missing" : "nil", r->name, list);
 }
 
 static int64_t read_index(reader *r, int idx, const np_arg *a)
@@ -161,6 +162,15 @@ static int read_dims(reader *r, int idx, int last, np_attr *attr)
     return used;
 }
 
+/* An integer arrives exactly: what the float lacks to it goes along. */
+static void read_float(reader *r, const np_arg *a, int idx, np_attr *attr)
+{
+    attr->f = nl_check_number(r->L, r->st, idx, r->name, a->name);
+    if (!lua_isinteger(r->L, idx)) return;
+    uint64_t near = attr->f >= 0x1p63 ? (uint64_t)1 << 63 : (uint64_t)(int64_t)attr->f;
+    attr->n = (int32_t)(int64_t)((uint64_t)lua_tointeger(r->L, idx) - near);
+}
+
 /* One attribute from the value at idx; for lists of numbers up to `last`. Returns how many arguments it took. */
 static int read_attr(reader *r, const np_arg *a, int idx, int last)
 {
@@ -171,7 +181,7 @@ static int read_attr(reader *r, const np_arg *a, int idx, int last)
     switch (a->type) {
     case NP_ARG_BASE:
     case NP_ARG_INT: attr->i = nl_check_integer(r->L, r->st, idx, r->name, a->name); break;
-    case NP_ARG_FLOAT: attr->f = nl_check_number(r->L, r->st, idx, r->name, a->name); break;
+    case NP_ARG_FLOAT: read_float(r, a, idx, attr); break;
     case NP_ARG_DIM: attr->i = nl_check_dim(r->L, r->st, idx, r->name, -1); break;
     case NP_ARG_INDEX: attr->i = read_index(r, idx, a); break;
     case NP_ARG_DTYPE: attr->i = nl_check_dtype(r->L, r->st, idx, r->name); break;

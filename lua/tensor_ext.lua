@@ -96,18 +96,23 @@ return function(neap)
     return root(dims == nil and squares:sum() or squares:sum(dims, options))
   end
 
-  --- A tensor of zeros with the given ids (counting from 1, or base = 0) set to one along a new last dimension.
+  --- A tensor of zeros with the given ids (counting from 1, or base = 0) set to one along a new last dimension. Reads the ids:
+  -- one that is no class is an error.
   function ext.one_hot(ids, count, options)
     tensor("neap.one_hot", ids)
     options = util.options("neap.one_hot", options, { "base", "dtype" })
     count = util.integer("neap.one_hot", "the number of classes", count, 1)
     local first = options.base or 1
     local all = neap.arange(first, first + count - 1)
+    if neap.any(ids:lt(first)) or neap.any(ids:gt(first + count - 1)) then
+      util.fail("E-LABEL", "neap.one_hot: the ids go from %s to %s, but there are %d classes: from %d to %d",
+        ids:min():item(), ids:max():item(), count, first, first + count - 1)
+    end
     return ids:unsqueeze(-1):eq(all):to(options.dtype or "float32")
   end
 
   for name, fn in pairs(ext) do
-    if neap[name] == nil then
+    if rawget(neap, name) == nil then
       neap[name] = fn
       if neap.methods then neap.methods[name] = fn end
     end

@@ -21,6 +21,13 @@ bool np_dtype_parse(const char *name, neap_dtype *out);
 static inline bool np_is_float(neap_dtype t) { return t <= NEAP_BFLOAT16; }
 static inline bool np_is_int(neap_dtype t) { return t > NEAP_BFLOAT16 && t != NEAP_BOOL; }
 
+/* What an integer dtype holds. */
+static inline void np_int_range(neap_dtype t, int64_t *low, int64_t *high)
+{
+    *low = t == NEAP_INT32 ? INT32_MIN : t == NEAP_INT8 ? INT8_MIN : t == NEAP_UINT8 ? 0 : INT64_MIN;
+    *high = t == NEAP_INT32 ? INT32_MAX : t == NEAP_INT8 ? INT8_MAX : t == NEAP_UINT8 ? UINT8_MAX : INT64_MAX;
+}
+
 /* Result type of two tensors of the same category (both dimensioned, or both 0-dim/number).
  * np_promote_operands (tensor.h) adds the rule that 0-dim operands and numbers do not widen in a kind. */
 neap_dtype np_promote(neap_dtype a, neap_dtype b);

@@ -39,9 +39,16 @@ NP_CPU(copy_)(np_frame *f)
 {
     return np_copy_into(f->c, f->out[0], f->in[1]);
 }
+static inline bool fill_attr(np_frame *f)
+{
+    int64_t v;
+    if (!np_is_float((neap_dtype)f->out[0]->dtype) && np_attr_whole(&f->attr[0], &v))
+        return np_fill_integer(f->c, f->out[0], v);
+    return np_fill_value(f->c, f->out[0], f->attr[0].f);
+}
 NP_CPU(fill_)(np_frame *f)
 {
-    return np_fill_value(f->c, f->out[0], f->attr[0].f);
+    return fill_attr(f);
 }
 NP_CPU(zero_)(np_frame *f)
 {
@@ -57,7 +64,7 @@ NP_CPU(ones_like)(np_frame *f)
 }
 NP_CPU(full_like)(np_frame *f)
 {
-    return np_fill_value(f->c, f->out[0], f->attr[0].f);
+    return fill_attr(f);
 }
 
 NP_CPU(cat)(np_frame *f)
@@ -193,6 +200,11 @@ NP_OP(ones_like) = {
     .infer = np_infer_same, .sample = np_sample_unary,
 };
 
+static bool value_infer(np_frame *f)
+{
+    return np_infer_same(f) && np_attr_fits(f->c, &f->attr[0], f->compute);
+}
+
 static bool value_sample(np_sampler *s, int i)
 {
     s_float(s, 0, 1.5);
@@ -202,7 +214,7 @@ static bool value_sample(np_sampler *s, int i)
 /* full_like(x, value): one value everywhere, with the shape, dtype and device of x. */
 NP_OP(full_like) = {
     NP_NAMED(full_like),    .args = "x:T value:float -> y:T", .tags = NP_CHEAP | NP_NODIFF | NP_ANYWHERE,
-    .infer = np_infer_same, .sample = value_sample,
+    .infer = value_infer,   .sample = value_sample,
 };
 
 /* ---- writing in place */
@@ -217,7 +229,7 @@ NP_OP(fill_) = {
     NP_NAMED(fill_),
     .args = "x:T value:float -> y:T",
     .tags = NP_INPLACE | NP_POINTWISE | NP_CHEAP | NP_ANYWHERE,
-    .infer = np_infer_same,
+    .infer = value_infer,
     .grad = forget_grad,
     .sample = value_sample,
 };
@@ -246,7 +258,7 @@ static bool copy_infer(np_frame *f)
     f->dev = x->st->dev;
     f->compute = (neap_dtype)x->dtype;
     np_meta_like(f, 0, x);
-    return true;
+    return np_number_fits(f->c, src, f->compute);
 }
 
 static void copy_grad(np_back *b)

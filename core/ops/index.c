@@ -439,7 +439,10 @@ static bool infer_write(np_frame *f, bool exact)
     return true;
 }
 static bool infer_index_add(np_frame *f) { return infer_write(f, true); }
-static bool infer_index_copy(np_frame *f) { return infer_write(f, false); }
+static bool infer_index_copy(np_frame *f)
+{
+    return infer_write(f, false) && np_number_fits(f->c, f->in[2], (neap_dtype)f->in[0]->dtype);
+}
 
 static bool infer_shadowed(np_frame *f)
 {

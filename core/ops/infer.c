@@ -2,6 +2,9 @@
  * An infer function has no side effect: it checks and describes, nothing is allocated yet. */
 #include "ops/op.h"
 
+#include <math.h>
+#include <stdio.h>
+
 bool np_same_device(np_frame *f)
 {
     const neap_tensor *first = NULL;
@@ -45,6 +48,65 @@ void np_meta_view(np_frame *f, int j, int ndim, const int64_t *shape, const int6
     m->view = true;
     m->offset = offset;
     for (int d = 0; d < ndim; d++) m->shape[d] = shape[d], m->stride[d] = stride[d];
+}
+
+/* ---- numbers meet integer tensors */
+
+static bool in_range(int64_t v, neap_dtype as)
+{
+    int64_t low, high;
+    np_int_range(as, &low, &high);
+    return v >= low && v <= high;
+}
+
+static NP_APART bool fail_fits(neap_ctx *c, const char *value, neap_dtype as)
+{
+    int64_t low, high;
+    np_int_range(as, &low, &high);
+    return np_fail(c, NEAP_E_DTYPE, "%s does not fit into %s, which holds the integers from %lld to %lld; convert the "
+                   "tensor with x:to(dtype) first", value, np_dtype_name(as), (long long)low, (long long)high);
+}
+
+bool np_integer_fits(neap_ctx *c, int64_t v, neap_dtype as)
+{
+    char text[40];
+    if (!np_is_int(as) || in_range(v, as)) return true;
+    snprintf(text, sizeof text, "%lld", (long long)v);
+    return fail_fits(c, text, as);
+}
+
+bool np_attr_whole(const np_attr *a, int64_t *v)
+{
+    double f = a->f;
+    if (!(fabs(f) <= 0x1p63) || f != floor(f) || (f == 0x1p63 && a->n >= 0)) return false;
+    *v = (int64_t)((f == 0x1p63 ? UINT64_C(1) << 63 : (uint64_t)(int64_t)f) + (uint64_t)(int64_t)a->n);
+    return true;
+}
+
+bool np_attr_fits(neap_ctx *c, const np_attr *a, neap_dtype as)
+{
+    char text[40];
+    int64_t v;
+    if (!np_is_int(as)) return true;
+    if (np_attr_whole(a, &v)) return np_integer_fits(c, v, as);
+    snprintf(text, sizeof text, "%.17g", a->f);
+    return fail_fits(c, text, as);
+}
+
+static bool whole_number(const neap_tensor *t, int64_t *v)
+{
+    neap_dtype d = (neap_dtype)t->dtype;
+    if (np_is_float(d)) return np_attr_whole(&(np_attr){.f = np_load_double(d, np_ptr(t))}, v);
+    *v = np_load_int(d, np_ptr(t));
+    return true;
+}
+
+bool np_number_fits(neap_ctx *c, const neap_tensor *t, neap_dtype as)
+{
+    int64_t v;
+    if (!t->number || !np_is_int(as)) return true;
+    if (whole_number(t, &v)) return np_integer_fits(c, v, as);
+    return np_attr_fits(c, &(np_attr){.f = np_load_double((neap_dtype)t->dtype, np_ptr(t))}, as);
 }
 
 static neap_dtype default_float(neap_ctx *c)
@@ -109,7 +171,10 @@ static bool binary_shape(np_frame *f)
     return true;
 }
 
-bool np_infer_binary(np_frame *f) { return binary_shape(f); }
+bool np_infer_binary(np_frame *f)
+{
+    return binary_shape(f) && np_number_fits(f->c, f->in[0], f->compute) && np_number_fits(f->c, f->in[1], f->compute);
+}
 
 bool np_infer_binary_float(np_frame *f)
 {
@@ -118,9 +183,23 @@ bool np_infer_binary_float(np_frame *f)
     return true;
 }
 
+/* The dtype in which a comparison with an operand that takes no part in the promotion is exact: no integer is cut to
+ * a narrower dtype, and integers meet a plain float as the integer that it is, or in float64. */
+static neap_dtype compare_type(const np_frame *f)
+{
+    const neap_tensor *a = f->in[0], *b = f->in[1], *number = a->number ? a : b->number ? b : NULL;
+    neap_dtype x = (neap_dtype)(number == a ? b : a)->dtype;
+    int64_t v;
+    if (!number) return np_is_float(f->compute) ? f->compute : np_promote((neap_dtype)a->dtype, (neap_dtype)b->dtype);
+    if (np_is_float(x)) return f->compute;
+    if (!whole_number(number, &v)) return NEAP_FLOAT64;
+    return np_is_int(x) && in_range(v, x) ? x : NEAP_INT64;
+}
+
 bool np_infer_compare(np_frame *f)
 {
     if (!binary_shape(f)) return false;
+    if (f->in[0]->dtype != f->in[1]->dtype) f->compute = compare_type(f);
     f->meta[0].dtype = NEAP_BOOL;
     return true;
 }

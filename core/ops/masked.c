@@ -43,7 +43,11 @@ NP_CPU(masked_fill)(np_frame *f)
     uint64_t value = 0;
     np_iter it;
     neap_tensor *t[3] = { f->out[0], f->in[0], f->in[1] };
-    np_store_double((neap_dtype)f->out[0]->dtype, &value, f->attr[0].f);
+    int64_t whole;
+    if (!np_is_float((neap_dtype)f->out[0]->dtype) && np_attr_whole(&f->attr[0], &whole))
+        np_store_int((neap_dtype)f->out[0]->dtype, &value, whole);
+    else
+        np_store_double((neap_dtype)f->out[0]->dtype, &value, f->attr[0].f);
     np_iter_init(&it, t, 3);
     switch (np_itemsize(f->out[0])) {
     case 1: return np_iter_run(f->c, &it, fill_run1, &value);
@@ -145,9 +149,14 @@ static bool infer_masked(np_frame *f)
     return true;
 }
 
+static bool infer_masked_fill(np_frame *f)
+{
+    return infer_masked(f) && np_attr_fits(f->c, &f->attr[0], (neap_dtype)f->in[0]->dtype);
+}
+
 static bool infer_masked_assign(np_frame *f)
 {
-    if (!infer_masked(f)) return false;
+    if (!infer_masked(f) || !np_number_fits(f->c, f->in[2], (neap_dtype)f->in[0]->dtype)) return false;
     if (f->in[2]->ndim > 1)
         return np_fail(f->c, NEAP_E_DIMS, "the values must be one number or one dimension, but have %d", f->in[2]->ndim);
     return true;
@@ -244,7 +253,7 @@ static bool masked_backward_sample(np_sampler *s, int i)
 /* masked_fill(x, mask, value): x with value where the mask is true. The mask broadcasts to x. */
 NP_OP(masked_fill) = {
     NP_NAMED(masked_fill), .args = "x:T mask:T value:float -> y:T", .tags = NP_POINTWISE | NP_CHEAP, .save = { NP_IN(1) },
-    .infer = infer_masked, .grad = masked_fill_grad, .sample = masked_sample,
+    .infer = infer_masked_fill, .grad = masked_fill_grad, .sample = masked_sample,
 };
 NP_INPLACE_OP(masked_fill_, masked_fill);
 

@@ -207,6 +207,8 @@ static bool infer_norm(np_frame *f, int stats)
     const neap_tensor *x = f->in[0];
     if (!np_same_device(f) || !check_norm(f, x) || !check_param(f, x, f->in[1], "weight")) return false;
     if (f->n_in > 2 && !check_param(f, x, f->in[2], "bias")) return false;
+    if (!(f->attr[1].f >= 0) || isinf(f->attr[1].f))
+        return np_fail(f->c, NEAP_E_ARG, "eps is %g; it must be finite and not negative", f->attr[1].f);
     np_meta_like(f, 0, x);
     for (int j = 1; j <= stats; j++) np_meta_set(f, j, np_wide(f->compute), x->ndim - (int)f->attr[0].i, x->shape);
     return true;

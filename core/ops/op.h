@@ -35,7 +35,7 @@ typedef struct np_attr {
         const int64_t *v;        /* dims, shape: n entries */
         neap_generator *gen;
     };
-    int32_t n;
+    int32_t n;                   /* of a float made from an integer: what f lacks to that integer */
     int32_t has;                 /* 0: absent */
 } np_attr;
 
@@ -244,6 +244,12 @@ bool np_infer_float(np_frame *f);      /* like in[0]; integers become the defaul
 bool np_infer_binary(np_frame *f);     /* broadcast in[0], in[1]; promote; f->compute = result dtype */
 bool np_infer_binary_float(np_frame *f);/* the same, integers give float */
 bool np_infer_compare(np_frame *f);    /* broadcast, bool result, f->compute = promoted dtype */
+/* A number that an integer dtype cannot hold is E-DTYPE, never cut: operands (others than numbers pass) and float
+ * attributes. Float dtypes take everything, bool takes the truth of it. */
+bool np_number_fits(neap_ctx *c, const neap_tensor *t, neap_dtype as);
+bool np_attr_fits(neap_ctx *c, const np_attr *a, neap_dtype as);
+bool np_integer_fits(neap_ctx *c, int64_t v, neap_dtype as);
+bool np_attr_whole(const np_attr *a, int64_t *v); /* the integer that a float attribute is; false: it is none */
 bool np_same_device(np_frame *f);      /* checks all tensors, sets f->dev; E-DEVICE. Called by all of the above */
 /* Sets result j. */
 void np_meta_set(np_frame *f, int j, neap_dtype t, int ndim, const int64_t *shape);

@@ -3,7 +3,7 @@
  * Each op is one paragraph: kernel, gradient, entry, in-place form. Results are exact copies of the formula in
  * the comment, in the promoted dtype; half types compute in float; integer arithmetic wraps. A zero incoming
  * gradient times an infinite derivative counts as 0: the formulas below use mul0 and div0 where a derivative can
- * be infinite. What an op saves is part of its contract (spec/checkpoint_cases.md). Comparisons are in
+ * be infinite. What an op saves is part of its contract. Comparisons are in
  * compare.c. */
 #include "ops/cpu/loops.h"
 #include "ops/sample.h"
@@ -32,13 +32,14 @@ static inline int64_t i_pow(int64_t a, int64_t n)
     return (int64_t)y;
 }
 
-/* Does an integer operand hold a value that the op refuses? */
-static inline bool holds(const neap_tensor *t, bool (*bad)(int64_t))
+/* Does an integer operand hold a value that the op refuses, once it is of the dtype that the op computes in? */
+static inline bool holds(const neap_tensor *t, neap_dtype as, bool (*bad)(int64_t))
 {
-    int64_t v[NP_BLOCK];
+    int64_t raw[NP_BLOCK], v[NP_BLOCK];
     for (int64_t i = 0; i < t->numel; i += NP_BLOCK) {
         int64_t n = t->numel - i < NP_BLOCK ? t->numel - i : NP_BLOCK;
-        np_read_block(t, i, n, NEAP_INT64, v);
+        np_read_block(t, i, n, as, raw);
+        np_block_load(NEAP_INT64, v, as, (const char *)raw, (int64_t)np_sizes[as], n);
         for (int64_t k = 0; k < n; k++)
             if (bad(v[k])) return true;
     }
@@ -48,7 +49,7 @@ static inline bool is_zero(int64_t v) { return v == 0; }
 static inline bool is_negative(int64_t v) { return v < 0; }
 static inline bool divisor_ok(np_frame *f)
 {
-    if (np_is_float(f->compute) || f->out[0]->numel == 0 || !holds(f->in[1], is_zero)) return true;
+    if (np_is_float(f->compute) || f->out[0]->numel == 0 || !holds(f->in[1], f->compute, is_zero)) return true;
     np_fail(f->c, NEAP_E_ARG, "integer division by zero: the divisor (argument 2) holds a 0; mask it out or use floats");
     return false;
 }
@@ -380,20 +381,12 @@ CLAMP_RUN(u8, uint8_t, ilo, ihi)
 NP_RUNS(clamp) = { NP_FLOAT_ROWS(clamp), [NEAP_INT64] = run_clamp_i64, [NEAP_INT32] = run_clamp_i32,
     [NEAP_INT8] = run_clamp_i8, [NEAP_UINT8] = run_clamp_u8 };
 
-static inline int64_t clamp_to_int(double v, int64_t lo, int64_t hi)
-{
-    if (v <= (double)lo) return lo;
-    return v >= (double)hi ? hi : (int64_t)v;
-}
 NP_CPU(clamp)(np_frame *f)
 {
     clamp_bounds b = { .lo = f->attr[0].has ? f->attr[0].f : -INFINITY, .hi = f->attr[1].has ? f->attr[1].f : INFINITY };
-    int64_t low = INT64_MIN, high = INT64_MAX;
-    if (f->compute == NEAP_INT32) low = INT32_MIN, high = INT32_MAX;
-    if (f->compute == NEAP_INT8) low = INT8_MIN, high = INT8_MAX;
-    if (f->compute == NEAP_UINT8) low = 0, high = UINT8_MAX;
-    b.ilo = clamp_to_int(ceil(b.lo), low, high);
-    b.ihi = clamp_to_int(floor(b.hi), low, high);
+    np_int_range(f->compute, &b.ilo, &b.ihi);
+    if (f->attr[0].has) np_attr_whole(&f->attr[0], &b.ilo); /* an infinite bound is none */
+    if (f->attr[1].has) np_attr_whole(&f->attr[1], &b.ihi);
     return np_map(f, run_clamp, &b);
 }
 
@@ -401,11 +394,14 @@ NP_CPU(clamp)(np_frame *f)
 static bool clamp_infer(np_frame *f)
 {
     if (!infer_same_number(f)) return false;
-    if (f->attr[0].has || f->attr[1].has) {
-        if ((!f->attr[0].has || f->attr[0].f == f->attr[0].f) && (!f->attr[1].has || f->attr[1].f == f->attr[1].f))
-            return true;
-        np_fail(f->c, NEAP_E_ARG, "a bound is NaN");
-        return false;
+    const np_attr *min = &f->attr[0], *max = &f->attr[1];
+    if (min->has || max->has) {
+        if ((min->has && isnan(min->f)) || (max->has && isnan(max->f))) {
+            np_fail(f->c, NEAP_E_ARG, "a bound is NaN");
+            return false;
+        }
+        return (!min->has || min->f == -INFINITY || np_attr_fits(f->c, min, f->compute)) &&
+               (!max->has || max->f == INFINITY || np_attr_fits(f->c, max, f->compute));
     }
     np_fail(f->c, NEAP_E_ARG, "neither min nor max is given; say x:clamp{min = 0}, x:clamp{max = 1} or both");
     return false;
@@ -484,7 +480,7 @@ static bool where_infer(np_frame *f)
     }
     f->compute = np_promote_operands(f->in + 1, 2);
     np_meta_set(f, 0, f->compute, ndim, shape);
-    return true;
+    return np_number_fits(f->c, f->in[1], f->compute) && np_number_fits(f->c, f->in[2], f->compute);
 }
 static void where_grad(np_back *b)
 {
@@ -788,7 +784,7 @@ NP_OP(erf) = { NP_NAMED(erf), .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CH
 NP_MAP2_ANY(pow, x, n, v_pow(x, n), i_pow(x, n))
 NP_CPU(pow)(np_frame *f)
 {
-    if (!np_is_float(f->compute) && f->out[0]->numel > 0 && holds(f->in[1], is_negative)) {
+    if (!np_is_float(f->compute) && f->out[0]->numel > 0 && holds(f->in[1], f->compute, is_negative)) {
         np_fail(f->c, NEAP_E_ARG, "an integer to a negative power is not an integer; use floats: x:to(\"float32\") ^ n");
         return false;
     }

@@ -5,6 +5,8 @@
  * no mask: its gradient makes the same one again from the range its node recorded. 64-bit values take two words of
  * 32 bits: value i is made of words 2i and 2i + 1. Normals come in pairs by Box and Muller. Ranges are inclusive:
  * randint(1, 6) is a die. */
+#include <float.h>
+
 #include "ops/cpu/loops.h"
 #include "ops/sample.h"
 
@@ -273,6 +275,18 @@ NP_CPU(randperm)(np_frame *f)
 }
 
 #ifdef NP_BASE_ONLY
+/* Both ends must be values of the dtype, and so everything between them. */
+static bool range_fits(np_frame *f, int64_t low, int64_t high)
+{
+    static const int8_t bits[NEAP_N_DTYPES] = { [NEAP_FLOAT32] = 24, [NEAP_FLOAT64] = 53, [NEAP_FLOAT16] = 11,
+        [NEAP_BFLOAT16] = 8, [NEAP_BOOL] = 0 };
+    if (np_is_int(f->compute)) return np_integer_fits(f->c, low, f->compute) && np_integer_fits(f->c, high, f->compute);
+    int64_t most = (int64_t)1 << bits[f->compute], least = f->compute == NEAP_BOOL ? 0 : -most;
+    if (low >= least && high <= most) return true;
+    np_fail(f->c, NEAP_E_DTYPE, "%s does not hold every integer from %lld to %lld; it does from %lld to %lld",
+            np_dtype_name(f->compute), (long long)low, (long long)high, (long long)least, (long long)most);
+    return false;
+}
 static bool randint_infer(np_frame *f)
 {
     const np_attr *a = f->attr;
@@ -281,7 +295,7 @@ static bool randint_infer(np_frame *f)
                 (long long)a[1].i);
         return false;
     }
-    if (!factory(f, a[2].n, a[2].v, &a[3], &a[4], NEAP_INT64)) return false;
+    if (!factory(f, a[2].n, a[2].v, &a[3], &a[4], NEAP_INT64) || !range_fits(f, a[0].i, a[1].i)) return false;
     f->rng_n = 2 * numel_of(&f->meta[0]);
     return true;
 }
@@ -339,10 +353,27 @@ static bool fill_infer(np_frame *f)
     f->rng_n = words_for(f->compute, f->in[0]->numel);
     return true;
 }
+static bool uniform_infer(np_frame *f)
+{
+    static const double most[NEAP_N_DTYPES] = { [NEAP_FLOAT32] = FLT_MAX, [NEAP_FLOAT64] = DBL_MAX,
+        [NEAP_FLOAT16] = 65504, [NEAP_BFLOAT16] = 0x1.fep127 };
+    double low = f->attr[0].f, high = f->attr[1].f;
+    if (!fill_infer(f)) return false;
+    if (!isfinite(low) || !isfinite(high) || high < low) {
+        np_fail(f->c, NEAP_E_ARG, "the bounds are %g and %g; they must be finite, the lower one first", low, high);
+        return false;
+    }
+    if (fabs(low) <= most[f->compute] && fabs(high) <= most[f->compute] && high - low <= most[f->compute]) return true;
+    np_fail(f->c, NEAP_E_ARG, "the bounds %g and %g are too far apart for %s, whose largest number is %g", low, high,
+            np_dtype_name(f->compute), most[f->compute]);
+    return false;
+}
 static bool normal_infer(np_frame *f)
 {
-    if (f->attr[1].f >= 0) return fill_infer(f);
-    np_fail(f->c, NEAP_E_ARG, "the standard deviation is %g; it must not be negative", f->attr[1].f);
+    double mean = f->attr[0].f, std = f->attr[1].f;
+    if (isfinite(mean) && isfinite(std) && std >= 0) return fill_infer(f);
+    np_fail(f->c, NEAP_E_ARG, "the mean is %g and the standard deviation %g; both must be finite, the latter not "
+            "negative", mean, std);
     return false;
 }
 /* What x was before no longer matters. */
@@ -354,7 +385,7 @@ static bool sample_fill(np_sampler *s, int i)
     return np_sample_unary(s, i);
 }
 NP_OP(uniform_) = { NP_NAMED(uniform_), .args = "x:T low:float high:float ; generator:gen? -> y:T",
-    .tags = NP_RANDOM | NP_INPLACE | NP_CHEAP, .infer = fill_infer, .grad = fill_grad, .sample = sample_fill };
+    .tags = NP_RANDOM | NP_INPLACE | NP_CHEAP, .infer = uniform_infer, .grad = fill_grad, .sample = sample_fill };
 NP_OP(normal_) = { NP_NAMED(normal_), .args = "x:T mean:float std:float ; generator:gen? -> y:T",
     .tags = NP_RANDOM | NP_INPLACE | NP_CHEAP, .infer = normal_infer, .grad = fill_grad, .sample = sample_fill };
 #endif

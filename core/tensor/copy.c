@@ -329,3 +329,10 @@ bool np_fill_value(neap_ctx *c, neap_tensor *t, double v)
     np_store_double((neap_dtype)t->dtype, item, v);
     return fill(c, t, item);
 }
+
+bool np_fill_integer(neap_ctx *c, neap_tensor *t, int64_t v)
+{
+    _Alignas(8) unsigned char item[8] = {0};
+    np_store_int((neap_dtype)t->dtype, item, v);
+    return fill(c, t, item);
+}

@@ -140,6 +140,7 @@ neap_tensor *np_as_contiguous(neap_ctx *c, neap_tensor *t, neap_dtype d);
 bool np_fetch(neap_ctx *c, const np_device *d, void *dst, const void *src, size_t bytes);
 bool np_fill_zero(neap_ctx *c, neap_tensor *t);
 bool np_fill_value(neap_ctx *c, neap_tensor *t, double v);
+bool np_fill_integer(neap_ctx *c, neap_tensor *t, int64_t v);
 
 /* ---- iterator (iter.c): up to 8 operands over one broadcast shape, dims sorted by output stride and merged
  */
