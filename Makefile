@@ -1,10 +1,10 @@
 # Neap's build. Everything is made under build/ (BUILD=...); nothing is installed unless you say so.
 #
 #   make build      libraries, Lua module, the program        make bench     measurements (no pass or fail)
-#   make demo       a complete small training run             make docs      docs/ops.md
+#   make demo       a complete small training run             make docs      reference, stubs, guide
 #   make test       all tests, ends with "N passed, N failed" make format    clang-format
 #   make check      compilers, sanitizers, valgrind, gates    make install   PREFIX=/usr/local DESTDIR=
-#   make deps       missing Debian packages                   make clean
+#   make deps       missing Debian packages                   make clean, make help
 #
 # Variables: CC=gcc|clang  SAN=1 (ASan, UBSan)  TSAN=1  BUILD=dir  V=1 (show commands)  PARTS="san fuzz" (of check)
 
@@ -65,7 +65,7 @@ BINDINGS_OBJ := $(BINDINGS:%.c=$(OBJ)/%.o) $(OBJ)/gen/lua_files.o
 
 # ---- what is built ----------------------------------------------------------------------------------------
 
-.PHONY: build all-tests fuzzers deps demo test run-tests check bench install uninstall docs format clean objects
+.PHONY: help build all-tests fuzzers deps demo test run-tests check bench install uninstall docs format clean objects
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
@@ -179,6 +179,8 @@ $(BUILD)/examples/script: examples/embed/script.c $(BUILD)/libneap-lua.so
 
 # ---- what is done with it ---------------------------------------------------------------------------------
 
+help:
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 deps:
 	@tools/deps.sh build test demo
 demo:
@@ -197,7 +199,6 @@ check:
 bench: all-tests
 	@bench/run.sh $(BUILD)
 docs:
-	$(Q)$(LUA) tools/gen.lua docs core/ops docs/ops.md
 	$(Q)$(LUA) tools/docs.lua
 
 FORMATTED = $(wildcard core/*.[ch] core/*/*.[ch] core/ops/cpu/*.[ch] bindings/*.[ch] tests/core/*.[ch] tests/fuzz/*.[ch] \

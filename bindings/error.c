@@ -1,6 +1,6 @@
 /* error.c - errors as people see them: "file:line: neap.op: what, values, rule, remedy [E-CODE]".
  *
- * The line is the user's: the innermost frame outside the library's own Lua files. The core's record is copied
+ * The line is the user's: the innermost frame outside the library's own Lua files, or none. The core's record is copied
  * and cleared before the first Lua call, so an error inside the error path leaves nothing pending. An error value
  * of the user's own functions waits in a parked slot and comes out as the very same value. */
 #include "nl.h"
@@ -19,10 +19,22 @@ void nl_where(lua_State *L, nl_state *st, char *buf, size_t n)
     for (int level = 0; level < 400 && lua_getstack(L, level, &ar); level++) {
         lua_getinfo(L, "Sl", &ar);
         if (ar.currentline <= 0) continue;
-        bool library = of_library(st, ar.source);
-        if (!library || !buf[0]) snprintf(buf, n, "%s:%d", ar.short_src, ar.currentline);
-        if (!library) return;
+        if (of_library(st, ar.source)) continue;
+        snprintf(buf, n, "%s:%d", ar.short_src, ar.currentline);
+        return;
     }
+}
+
+/* Pushes "; in Sequential.3 (Linear)", or "": which module's forward runs. lua/nn/module.lua knows. */
+static const char *push_module_path(lua_State *L)
+{
+    if (!lua_checkstack(L, 4)) return "";
+    if (lua_getfield(L, LUA_REGISTRYINDEX, "neap.module_path") == LUA_TFUNCTION && lua_pcall(L, 0, 1, 0) == LUA_OK &&
+        lua_type(L, -1) == LUA_TSTRING)
+        return lua_tostring(L, -1);
+    lua_pop(L, 1);
+    lua_pushliteral(L, "");
+    return lua_tostring(L, -1);
 }
 
 /* Raises where + text + code; the code stands at the end of the first line. */
@@ -30,7 +42,7 @@ static int raise_text(lua_State *L, nl_state *st, const char *text, neap_code co
 {
     char where[160];
     nl_where(L, st, where, sizeof where);
-    const char *rest = strchr(text, '\n');
+    const char *module = push_module_path(L), *rest = strchr(text, '\n');
     size_t first = rest ? (size_t)(rest - text) : strlen(text);
     luaL_Buffer b;
     luaL_buffinit(L, &b);
@@ -39,6 +51,7 @@ static int raise_text(lua_State *L, nl_state *st, const char *text, neap_code co
         luaL_addstring(&b, ": ");
     }
     luaL_addlstring(&b, text, first);
+    luaL_addstring(&b, module);
     luaL_addstring(&b, " [");
     luaL_addstring(&b, neap_code_name(code));
     luaL_addchar(&b, ']');

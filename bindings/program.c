@@ -246,6 +246,23 @@ static void append_frames(lua_State *L, int level, bool all)
     lua_concat(L, 2);
 }
 
+/* A script that uses a part of Neap without naming it: what to write. */
+static void hint_at_require(lua_State *L, const char *message)
+{
+    static const char *const parts[] = { "neap", "nn", "optim", "data", "checkpoint" };
+    const char *global = strstr(message, "nil value (global '");
+    if (!global) return;
+    global += strlen("nil value (global '");
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        size_t n = strlen(parts[i]);
+        if (strncmp(global, parts[i], n) != 0 || global[n] != '\'') continue;
+        lua_pushfstring(L, i ? "; a script begins with: local neap = require \"neap\"; local %s = neap.%s"
+                             : "; a script begins with: local neap = require \"neap\"", parts[i], parts[i]);
+        lua_concat(L, 2);
+        return;
+    }
+}
+
 /* Message handler: the text with the traceback of the user's frames; all frames are kept for .bt. */
 static int add_traceback(lua_State *L)
 {
@@ -256,7 +273,8 @@ static int add_traceback(lua_State *L)
     }
     lua_settop(L, 2);
     lua_pushstring(L, message);
-    lua_pushstring(L, message);
+    hint_at_require(L, message);
+    lua_pushvalue(L, -1);
     append_frames(L, 1, true);
     free(full_traceback);
     full_traceback = strdup(lua_tostring(L, -1));
@@ -503,29 +521,29 @@ static int interactive(lua_State *L)
     lua_getglobal(L, "require");
     lua_pushliteral(L, "neap.repl");
     if (report(L, call(L, 1, 1)) != LUA_OK) return LUA_ERRRUN;
+    puts("? shows help, Ctrl-D leaves");
     luaL_newlib(L, host);
-    lua_pushstring(L, neap_version());
-    lua_setfield(L, -2, "version");
     return report(L, lua_pcall(L, 1, 0, 0));
 }
 
 /* ---- command line ----------------------------------------------------------------------------------- */
 
-static void usage(const char *bad)
+static void usage(FILE *out)
 {
-    fprintf(stderr,
-            "%s: unrecognized option '%s'\n"
+    fprintf(out,
             "usage: %s [options] [script [args]]\n"
             "  -e stat   run the string 'stat'\n"
             "  -i        open the prompt after the script\n"
             "  -l mod    require library 'mod' into global 'mod'\n"
             "  -l g=mod  require library 'mod' into global 'g'\n"
-            "  -v        show the version\n"
+            "  -v        show the version (also --version)\n"
             "  -E        ignore environment variables of Lua\n"
             "  -W        turn warnings on (they are)\n"
             "  --        stop handling options\n"
-            "  -         stop handling options and run stdin\n",
-            PROGRAM, bad, PROGRAM);
+            "  -         stop handling options and run stdin\n"
+            "  --help    show this\n"
+            "Without a script it opens the prompt; ? shows help there.\n",
+            PROGRAM);
 }
 
 static void print_version(void)
@@ -535,7 +553,7 @@ static void print_version(void)
 }
 
 typedef struct options {
-    bool e, i, v, E, bad;
+    bool e, i, v, E, bad, help;
     int first; /* index of the script's name, or of what cannot be understood */
 } options;
 
@@ -550,6 +568,11 @@ static options read_options(char **argv)
         switch (a[1]) {
         case 0: return o; /* '-' */
         case '-':
+            if (!strcmp(a, "--help")) return o.help = true, o;
+            if (!strcmp(a, "--version")) {
+                o.v = true;
+                continue;
+            }
             if (a[2]) return o.bad = true, o;
             o.first = i + 1;
             return o;
@@ -597,7 +620,7 @@ static int run_library(lua_State *L, const char *what)
 static bool run_options(lua_State *L, char **argv, int n)
 {
     for (int i = 1; i < n; i++) {
-        char kind = argv[i][1];
+        char kind = argv[i][1]; /* of --version: '-' */
         if (kind != 'e' && kind != 'l') continue;
         const char *extra = argv[i] + 2;
         if (!*extra) extra = argv[++i];
@@ -651,8 +674,14 @@ static int run(lua_State *L)
     options o = read_options(argv);
     lua_settop(L, 0);
     if (o.bad) {
-        usage(argv[o.first]);
+        fprintf(stderr, "%s: unrecognized option '%s'\n", PROGRAM, argv[o.first]);
+        usage(stderr);
         return 0;
+    }
+    if (o.help) {
+        usage(stdout);
+        lua_pushboolean(L, 1);
+        return 1;
     }
     if (o.v) print_version();
     if (o.E) {

@@ -506,7 +506,7 @@ function Tensor:norm(dims, options) end
 
 --- `neap.one_hot(ids, count, options)`
 ---
---- A tensor of zeros with the given ids (counting from 1, or base = 0) set to one along a new last dimension.
+--- A tensor of zeros with the given ids (counting from 1, or base = 0) set to one along a new last dimension. Reads the ids: one that is no class is an error.
 ---@param ids neap.Tensor
 ---@param count integer
 ---@param options? table
@@ -987,7 +987,7 @@ function Tensor:scatter_add_(dim, ids, src, options) end
 
 --- `neap.nll_loss(logp, target[, {ignore_index =, reduction = 1, base = 1}]) -> loss`
 ---
---- minus the log-probability of each row's class. logp (C), (N,C) or (N,C,...), target the same without C. reduction: 0 none, 1 mean over the rows that count, 2 sum. Rows whose label is ignore_index do not count.
+--- minus the log-probability of each row's class. logp (C), (N,C) or (N,C,...), target the same without C, labels from `base`. reduction: 0 none, 1 mean over the rows that count, 2 sum; nn.nll_loss takes these by name. Rows whose label is ignore_index do not count.
 ---
 --- Saves for backward: target.
 ---@param logp neap.Tensor
@@ -1004,7 +1004,7 @@ function Tensor:nll_loss(target, options) end
 
 --- `neap.cross_entropy(logits, target[, {ignore_index =, reduction = 1, base = 1}]) -> loss`
 ---
---- the negative log-softmax of each row's class. logits (C), (N,C) or (N,C,...), target the same without C, labels from `base`. reduction: 0 none, 1 mean over the rows that count, 2 sum. Rows whose label is ignore_index do not count; a mean over no row is 0.
+--- the negative log-softmax of each row's class. logits (C), (N,C) or (N,C,...), target the same without C, labels from `base`. reduction: 0 none, 1 mean over the rows that count, 2 sum; nn.cross_entropy takes these by name. Rows whose label is ignore_index do not count; a mean over no row is 0.
 ---
 --- Saves for backward: logits, target, lse (computed beside the result).
 ---@param logits neap.Tensor
@@ -2841,9 +2841,10 @@ neap.checkpoint.CheckpointPolicy = nil
 --- ```lua
 --- local x = neap.ones(2, {requires_grad = true})
 --- local group = checkpoint.GraphExecGroup()
---- local y = checkpoint(function(t) return t:exp():sin() end, {use_reentrant = false}, x)
---- group(neap.grad, y:sum(), x, {retain_graph = true})
---- group(neap.grad, y:sum(), x)
+--- local function f(t) local y = t:exp() return y, y:sin() end
+--- local y, z = checkpoint(f, {use_reentrant = false}, x)
+--- local gy = group(neap.grad, z:sum(), y)
+--- local gx = group(neap.grad, y, x, {grad_outputs = gy})
 --- ```
 ---@return neap.Group
 function neap.checkpoint.GraphExecGroup() end
@@ -3279,7 +3280,7 @@ function neap.nn.Embedding(count, dim, options) end
 
 --- `nn.cross_entropy(logits, classes, {ignore_index = nil, reduction = "mean", base = 1})`
 ---
---- logits: (N, C); classes: (N) int64 from 1 to C. -log softmax(logits)[class].
+--- -log softmax(logits)[class]. logits: (N, C), (N, C, ...) or (C); classes: the same without C, int64 from 1 to C (from 0 with base = 0). reduction: "mean" over the rows that count, "sum", or "none" for one loss a row. Rows whose class is ignore_index do not count.
 ---@param logits neap.Tensor
 ---@param classes neap.Tensor
 ---@param options? { ignore_index?: any, reduction?: any, base?: any }
@@ -3287,7 +3288,7 @@ function neap.nn.cross_entropy(logits, classes, options) end
 
 --- `nn.nll_loss(log_probabilities, classes, {ignore_index = nil, reduction = "mean", base = 1})`
 ---
---- minus the log-probability of each row's class. logp (C), (N,C) or (N,C,...), target the same without C. reduction: 0 none, 1 mean over the rows that count, 2 sum. Rows whose label is ignore_index do not count.
+--- -log_probabilities[class]; shapes and options as in nn.cross_entropy.
 ---@param log_probabilities any
 ---@param classes neap.Tensor
 ---@param options? { ignore_index?: any, reduction?: any, base?: any }
@@ -3366,25 +3367,25 @@ function neap.nn.init.kaiming_uniform_(t, options) end
 ---@param options? table
 function neap.nn.init.kaiming_normal_(t, options) end
 
---- `optim.SGD(params, {lr, momentum = 0, dampening = 0, weight_decay = 0, nesterov = false})`
+--- `optim.SGD(params, {lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0, nesterov = false})`
 ---
---- Stochastic gradient descent with momentum. g = grad + weight_decay p;  b = momentum b + (1 - dampening) g (b = g at first); p -= lr * b, or with nesterov p -= lr * (g + momentum b).
+--- Stochastic gradient descent with momentum. g = grad + weight_decay p;  b = momentum b + (1 - dampening) g (b = g at first); p -= lr * b, or with nesterov p -= lr * (g + momentum b). params: model:parameters(), or a list of groups {params = list, lr = ...} with settings of their own. lr: a number or a function of the step.
 ---@param params neap.Tensor[]|table[]
 ---@param options? { lr?: any, momentum?: any, dampening?: any, weight_decay?: any, nesterov?: any }
 function neap.optim.SGD(params, options) end
 
 --- `optim.AdamW(params, {lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01})`
 ---
---- Adam and AdamW. m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  p -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps). AdamW (Loshchilov and Hutter, 2019) shrinks p by lr * weight_decay first; Adam adds weight_decay * p to g.
+--- Adam and AdamW. m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  p -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps). AdamW (Loshchilov and Hutter, 2019) shrinks p by lr * weight_decay first; Adam adds weight_decay * p to g. params: model:parameters(), or a list of groups {params = list, lr = ...} with settings of their own. lr: a number or a function of the step. beta1, beta2: how much of the running means of g and g^2 stays each step (PyTorch's betas); eps: keeps the division finite; weight_decay: how much p shrinks.
 ---@param params neap.Tensor[]|table[]
 ---@param options? { lr?: any, beta1?: any, beta2?: any, eps?: any, weight_decay?: any }
 function neap.optim.AdamW(params, options) end
 
---- `optim.Adam(params, {..., weight_decay = 0})`
+--- `optim.Adam(params, {lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0})`
 ---
---- Adam and AdamW. m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  p -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps). AdamW (Loshchilov and Hutter, 2019) shrinks p by lr * weight_decay first; Adam adds weight_decay * p to g.
+--- Adam and AdamW. m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  p -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps). AdamW (Loshchilov and Hutter, 2019) shrinks p by lr * weight_decay first; Adam adds weight_decay * p to g. Settings as in optim.AdamW.
 ---@param params neap.Tensor[]|table[]
----@param options? { weight_decay?: any }
+---@param options? { lr?: any, beta1?: any, beta2?: any, eps?: any, weight_decay?: any }
 function neap.optim.Adam(params, options) end
 
 --- `optim.clip_grad_norm_(params, max_norm)`
@@ -3556,7 +3557,7 @@ function Plot:save(path) end
 
 --- `neap.plot.line(series, {title = nil, x = nil, y = nil, width = 720, height = 420, log_y = false})`
 ---
---- x and y are the names of the axes. Returns an object with :save(path) and :svg().
+--- series: a list of numbers, or lists by name. x and y are the names of the axes. Returns an object with :save(path) and :svg().
 ---@param series any
 ---@param options? { title?: any, x?: any, y?: any, width?: any, height?: any, log_y?: any }
 function neap.plot.line(series, options) end

@@ -502,34 +502,82 @@ help.remedies = {
   ["E-INTERNAL"] = "report it with the message and, if you can, the script",
 }
 
--- Where entries of this kind live at run time.
-local function resolve(neap, name)
-  local kind, key = name:match("^(%a+)[.:]([%w_]+)$")
-  if kind == "neap" then return rawget(neap, key) end
-  if kind == "Tensor" then return neap.methods and neap.methods[key] end
-  local part = kind and package.loaded["neap." .. kind]
-  return type(part) == "table" and rawget(part, key) or nil
+-- ---- for the prompt -----------------------------------------------------------------------------------------
+
+-- Everything that is described, also ops and Lua functions: what make docs wrote, or at least the rows above.
+local all
+local function everything()
+  if all then return all end
+  local ok, reference = pcall(require, "neap.reference")
+  all = ok and reference or { items = help.order, sections = {}, codes = {} }
+  all.named = {}
+  for _, item in ipairs(all.items) do all.named[item.name] = item end
+  return all
 end
 
---- The entry for a value such as neap.zeros, or for a name such as "neap.zeros", "zeros", "x:item"; nil if none.
--- A name is matched by its last part only when nothing but C can stand behind it.
-function help.find(neap, name, value)
-  if value ~= nil then
-    for _, entry in ipairs(help.order) do
-      if rawequal(resolve(neap, entry.name), value) then return entry end
-    end
+-- What a name such as "nn.init.zeros_" stands for now; nil for members of objects.
+local function resolve(neap, name)
+  local root, rest = name:match("^(%a+)[.:]?(.*)$")
+  local value
+  if root == "neap" then
+    value = neap
+  elseif root == "Tensor" then
+    value = neap.methods
+  elseif root == "Module" then
+    value = neap.nn.Module
+  elseif root:find("^%l") then
+    value = package.loaded["neap." .. root]
   end
-  if help.entries[name] then return help.entries[name] end
-  if value ~= nil and not (type(value) == "function" and debug.getinfo(value, "S").what == "C") then return nil end
+  for part in rest:gmatch("[^.]+") do
+    if type(value) ~= "table" then return nil end
+    value = rawget(value, part)
+  end
+  return value
+end
+
+local by_identity = { ["function"] = true, table = true, userdata = true }
+local prefix = debug.getinfo(1, "S").source:match("^(.*)help%.lua$") or "=neap"
+
+-- A function that is not the user's.
+local function of_library(value)
+  if type(value) ~= "function" then return false end
+  local info = debug.getinfo(value, "S")
+  return info.what == "C" or info.source:sub(1, #prefix) == prefix
+end
+
+--- The item for a value such as neap.zeros, or for a name such as "neap.zeros", "zeros", "x:item"; nil if none.
+-- value: what the name stands for, if anything. kind: of which kind ("Tensor") the object before the last dot is.
+-- A name is matched by its last part only when nothing of the user's stands behind it.
+function help.find(neap, name, value, kind)
+  local known = everything()
   local last = name:match("([%w_]+)$")
-  local found
-  for _, entry in ipairs(help.order) do
-    if entry.name:match("([%w_]+)$") == last then
-      if (entry.name:find(":", 1, true) ~= nil) == (name:find(":", 1, true) ~= nil) then return entry end
-      found = found or entry
+  if by_identity[type(value)] then
+    for _, item in ipairs(known.items) do
+      local method = item.method and neap.methods[item.name:match("[^.]+$")]
+      if rawequal(resolve(neap, item.name), value) or method and rawequal(method, value) then return item end
     end
   end
-  return found
+  local member = kind and (known.named[kind .. ":" .. last] or known.named[kind .. "." .. last])
+  if member then return member end
+  local full = known.named[name] or known.named[name:gsub("^neap%.", "")]
+  if full and (value == nil or name:find("[.:]")) then return full end
+  if not last or value ~= nil and not of_library(value) then return nil end
+  local found = not name:find(":", 1, true) and known.named["neap." .. last]
+  if found then return found end
+  for _, item in ipairs(known.items) do
+    if item.name:match("([%w_]+)$") == last then
+      if (item.name:find(":", 1, true) ~= nil) == (name:find(":", 1, true) ~= nil) then return item end
+      found = found or item
+    end
+  end
+  return found or nil
+end
+
+--- The last parts of all names, for "did you mean".
+function help.names()
+  local names = {}
+  for _, item in ipairs(everything().items) do names[#names + 1] = item.name:match("[%w_]+$") end
+  return names
 end
 
 local function wrapped(text)
@@ -544,11 +592,44 @@ local function wrapped(text)
   return table.concat(lines, "\n")
 end
 
---- The text of an entry: signature, description, example.
-function help.text(entry)
-  local lines = { wrapped(entry.signature), wrapped(entry.text) }
-  if entry.example then lines[#lines + 1] = "  " .. entry.example:gsub("\n", "\n  ") end
+--- The text of an item: signature, description, example, what it saves.
+function help.text(item)
+  local lines = { wrapped(item.signature) }
+  if item.method then lines[#lines + 1] = "x:" .. item.name:match("[%w_]+$") .. "(...)" end
+  lines[#lines + 1] = wrapped(item.text)
+  if item.example then lines[#lines + 1] = "  " .. item.example:gsub("\n", "\n  ") end
+  if item.saves then lines[#lines + 1] = "Saves: " .. item.saves .. "." end
   return table.concat(lines, "\n")
+end
+
+local sections_of = { nn = "modules", optim = "optim", data = "data" }
+
+local function listing(part, title)
+  local names = {}
+  for _, item in ipairs(everything().items) do
+    if item.section == part[1] and not (part[1] == "ops" and item.name:find("_$")) then
+      names[#names + 1] = item.name
+    end
+  end
+  return ("%s%s: %s\n%s"):format(title and title .. ", " or "", part[2], part[3],
+    "  " .. wrapped(table.concat(names, " ")):gsub("\n", "\n  "))
+end
+
+--- The text for an error code, for neap or a part of it, or for a section of the reference; nil for other names.
+function help.topic(name)
+  local known = everything()
+  local code = known.codes[name:upper()]
+  if code then return ("%s: %s\nWhat to do: %s"):format(name:upper(), code[1], wrapped(code[2])) end
+  name = name:gsub("^neap%.", "")
+  local texts = {}
+  for _, part in ipairs(known.sections) do
+    if name == "neap" then
+      texts[#texts + 1] = listing(part)
+    elseif part[1] == (sections_of[name] or name) then
+      return listing(part, sections_of[name] and name)
+    end
+  end
+  if name == "neap" then return table.concat(texts, "\n\n") end
 end
 
 return help

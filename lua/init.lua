@@ -21,11 +21,31 @@ setmetatable(neap, {
     if not part then return nil end
     local value = require(part)
     if part == "neap.state" then value = value[name] end
-    if core.library_part and type(value) == "table" then core.library_part(value) end
+    if type(value) == "table" then
+      core.library_part(value)
+      local mt = getmetatable(value)
+      if not (mt and mt.__index) then util.part(name == "checkpoint" and name or "neap." .. name, value) end
+    end
     rawset(self, name, value)
     return value
   end,
 })
+
+-- A name that is not here: perhaps in a part, perhaps misspelt.
+local function elsewhere(name)
+  for _, part in ipairs { "nn", "optim", "data" } do
+    if rawget(require(parts[part]), name) ~= nil then return ("neap.%s.%s"):format(part, name) end
+  end
+  local known = {}
+  for part in pairs(parts) do known[#known + 1] = part end
+  local hidden = require("neap.help").internal
+  for key in next, neap do
+    if not hidden[key] then known[#known + 1] = key end
+  end
+  local near = util.nearest(name, known)
+  return near and "neap." .. near
+end
+util.part("neap", neap, elsewhere)
 
 -- The parts require "neap" in their turn, so it must be found before they load.
 package.loaded["neap"] = neap

@@ -73,7 +73,8 @@ local function object(file, write_record)
       file = nil
     end
   end
-  return setmetatable(self, { __close = self.close, __gc = self.close, __name = "neap.Log" })
+  return setmetatable(self, { __close = self.close, __gc = self.close, __name = "neap.Log",
+    __tostring = function() return "log: :write{step = 1, loss = l} adds a record, :close() ends it" end })
 end
 
 local function csv_field(v)

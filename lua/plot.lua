@@ -1,5 +1,6 @@
 --- Line plots as SVG text: neap.plot.line({loss = list}, {title = "training"}):save("loss.svg").
--- A series is a list of numbers (drawn over 1, 2, ...), a 1-dimensional tensor, or {x = list, y = list}.
+-- A series is a list of numbers (drawn over 1, 2, ...), a 1-dimensional tensor, or {x = list, y = list}. One series
+-- needs no name: neap.plot.line(list).
 -- Points that are not finite leave a gap.
 local neap = require "neap"
 local util = require "neap.util"
@@ -33,9 +34,12 @@ local function numbers(name, values)
   return out
 end
 
-local function read_series(series)
+local function read_series(series, name_of_one)
+  if neap.is_tensor(series) or type(series) == "table" and series[1] ~= nil then
+    series = { [name_of_one or "values"] = series }
+  end
   if type(series) ~= "table" then
-    util.fail("E-ARG", "neap.plot.line: needs a table of series by name, such as {loss = list}, got %s",
+    util.fail("E-ARG", "neap.plot.line: needs a list of numbers, or lists by name such as {loss = list}, got %s",
       util.kind(series))
   end
   local names = {}
@@ -191,13 +195,17 @@ function methods:save(path)
 end
 
 --- neap.plot.line(series, {title = nil, x = nil, y = nil, width = 720, height = 420, log_y = false})
--- x and y are the names of the axes. Returns an object with :save(path) and :svg().
+-- series: a list of numbers, or lists by name. x and y are the names of the axes. Returns an object with :save(path)
+-- and :svg().
 function plot.line(series, options)
   options = util.options("neap.plot.line", options, known)
   for _, name in ipairs({ "width", "height" }) do
     if options[name] ~= nil then util.integer("neap.plot.line", name, options[name], 100) end
   end
-  return setmetatable({}, { __index = methods, __name = "neap.Plot", svg = draw(read_series(series), options) })
+  return setmetatable({}, {
+    __index = methods, __name = "neap.Plot", svg = draw(read_series(series, options.y), options),
+    __tostring = function() return "plot: :save(path) writes it as SVG, :svg() is the text" end,
+  })
 end
 
 return plot

@@ -8,17 +8,13 @@ local util = require "neap.util"
 local terminal
 local function on_terminal()
   if terminal == nil then
-    if neap.isatty then
-      terminal = neap.isatty(2)
-    else
-      terminal = os.getenv("TERM") ~= nil and os.execute("test -t 2") == true
-    end
+    terminal = neap.isatty(2)
   end
   return terminal
 end
 
 local function width()
-  local columns = neap.terminal_width and neap.terminal_width(2) or tonumber(os.getenv("COLUMNS"))
+  local columns = neap.terminal_width(2) or tonumber(os.getenv("COLUMNS"))
   return columns and columns > 20 and columns // 1 or 80
 end
 

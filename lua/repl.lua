@@ -1,5 +1,5 @@
 --- The prompt of the `neap` program. Returns a function of the host's table: line(prompt), history(line),
--- call(f, ...), traceback(), version.
+-- call(f, ...), traceback().
 --
 -- What is typed runs in a session table over _G, so nothing global changes. Reading a name that was never
 -- defined is an error; `local` variables at the top of a chunk are kept as session variables. neap, nn, optim,
@@ -7,8 +7,12 @@
 local util = require "neap.util"
 local pp = require "neap.pp"
 
-local parts = { neap = "neap", nn = "neap.nn", optim = "neap.optim", data = "neap.data",
-  checkpoint = "neap.checkpoint" }
+local parts = { neap = true, nn = true, optim = true, data = true, checkpoint = true }
+
+local function load_part(name)
+  local neap = require "neap"
+  return name == "neap" and neap or neap[name]
+end
 
 -- ---- the session's variables ------------------------------------------------------------------------------
 
@@ -18,7 +22,9 @@ local function new_session()
   local function suggestion(name)
     local names = {}
     for _, t in ipairs({ env, _G, parts }) do
-      for k in next, t do names[#names + 1] = k end
+      for k in next, t do -- one letter is near to every other: no suggestion
+        if type(k) == "string" and #k > 1 then names[#names + 1] = k end
+      end
     end
     for _, module in ipairs({ "neap", "neap.nn", "neap.optim" }) do
       local t = package.loaded[module]
@@ -35,7 +41,7 @@ local function new_session()
       local value = _G[name]
       if value ~= nil or declared[name] or name == "_" then return value end
       if parts[name] then
-        local part = require(parts[name])
+        local part = load_part(name)
         rawset(env, name, part)
         return part
       end
@@ -59,9 +65,10 @@ end
 -- Reads lines until they make a chunk. Returns the text; nil at the end of the input; false when given up.
 local function read_chunk(host, text, env)
   while true do
-    if load("return " .. text, "=stdin", "t", env) then return text end
+    local expression, why = load("return " .. text, "=stdin", "t", env)
+    if expression then return text end
     local f, message = load(text, "=stdin", "t", env)
-    if f or not incomplete(message) then return text end
+    if f or not (incomplete(message) or incomplete(why)) then return text end
     local line = host.line(">> ")
     if line == false then return false end
     if line == nil then return text end
@@ -71,15 +78,27 @@ end
 
 -- Names that the chunk closes itself.
 local function closed_names(text)
-  local names = { _ = true }
+  local names = {}
   for name in text:gmatch("([%a_][%w_]*)%s*<%s*close%s*>") do names[name] = true end
   return names
 end
 
+-- The values of an expression reach `results` by a call, so that the chunk's own frame lives while it runs: an error
+-- names it. `return f(x)` would leave its frame for f.
+local function expression_of(text, env)
+  text = text:match("^%s*return%f[^%w_](.*)$") or text
+  if not load("return " .. text, "=stdin", "t", env) then return nil end
+  local close = text:find("--", 1, true) and "\n)" or ")" -- a comment may end the text
+  return load("return (...)(" .. text .. close, "=stdin", "t", env)
+end
+
 -- Compiles a chunk so that its top-level locals become session variables when it has run.
 local function compile(text, env, promoted)
-  local f = load("return " .. text, "=stdin", "t", env)
+  local f = expression_of(text, env)
   if f then return f, true end
+  if text:find("^%s*local%f[^%w_]") then -- a constant is no variable when the line is over: keep it as one
+    text = text:gsub("([%a_][%w_]*%s*)<%s*const%s*>", "%1")
+  end
   local message
   f, message = load(text, "=stdin", "t", env)
   if not f or not text:find("%f[%w_]local%f[^%w_]") then return f, false, message end
@@ -89,7 +108,9 @@ local function compile(text, env, promoted)
     while true do
       local name, value = debug.getlocal(2, i)
       if not name then return end
-      if name:match("^[%a_][%w_]*$") and not skip[name] then
+      if skip[name] then
+        promoted.closed = name
+      elseif name:match("^[%a_][%w_]*$") and name ~= "_" then
         env[name] = value
         promoted[#promoted + 1] = name
       end
@@ -138,13 +159,6 @@ local function function_help(name, f)
   return head .. "\n" .. (doc or ("defined at %s:%d"):format(info.short_src, info.linedefined))
 end
 
-local function op_help(op)
-  local lines = { ("neap.%s: %s"):format(op.name, op.schema) }
-  if type(op.tags) == "table" and #op.tags > 0 then lines[#lines + 1] = "tags: " .. table.concat(op.tags, ", ") end
-  if op.doc and op.doc ~= "" then lines[#lines + 1] = op.doc end
-  return table.concat(lines, "\n")
-end
-
 -- The value of a dotted name; nil when a part is missing.
 local function look_up(env, path)
   local value = env
@@ -158,26 +172,33 @@ end
 
 local help_text = [[
 Type an expression to see its value, a statement to run it; a line that is not complete goes on.
-  ?name   help for a function, an op or a layer: ?neap.matmul  ?nn.Linear  ?softmax
+  ?name   help for a function, a method, a layer: ?neap.matmul  ?x:item  ?nn.Linear
   ;       at the end of an expression: do not show the value
   _       the last value shown
   .bt     the whole traceback of the last error
-  Ctrl-C  stops what runs, Ctrl-D leaves]]
+  Ctrl-C  stops what runs, Ctrl-D leaves
+?neap lists all names, ?nn ?optim ?data those of a part, ?E-SHAPE explains an error code.]]
+
+-- Of which kind the object is that a dotted name begins with: "Tensor", "Module", ...
+local function kind_of(env, name)
+  local owner = name:match("^(.*)[.:]")
+  local value = owner and look_up(env, owner)
+  local mt = value ~= nil and debug.getmetatable(value)
+  return type(mt) == "table" and type(mt.__name) == "string" and mt.__name:match("^neap%.(%a+)$") or nil
+end
 
 local function help(env, name)
   if name == "" then return help_text end
-  local last = name:match("([%w_]+)$") or name
+  local texts, neap = require "neap.help", env.neap
   local value = look_up(env, name)
-  local neap = env.neap
-  local names = {}
-  for _, op in ipairs(neap.ops) do
-    names[#names + 1] = op.name
-    if op.name == last and (value == nil or value == neap[last] or value == op) then return op_help(op) end
+  local part = name:gsub("^neap%.", "")
+  if parts[part] and part ~= "checkpoint" or value == nil then
+    local topic = texts.topic(name)
+    if topic then return topic end
   end
   if value == nil then value = look_up(neap, name) end
-  local texts = require "neap.help"
-  local entry = texts.find(neap, name, value)
-  if entry then return texts.text(entry) end
+  local item = texts.find(neap, name, value, kind_of(env, name))
+  if item then return texts.text(item) end
   if type(value) == "function" then return function_help(name, value) end
   local class = type(value) == "table" and rawget(value, "class_name")
   if class then
@@ -185,8 +206,18 @@ local function help(env, name)
     return ("%s: a class of modules\n"):format(name) .. made
   end
   if value ~= nil then return ("%s: %s"):format(name, tostring(value)) end
-  local near = util.nearest(last, names)
+  local near = util.nearest(name:match("([%w_]+)$") or name, texts.names())
   return ("nothing is known about '%s'%s"):format(name, near and ("; did you mean ?%s?"):format(near) or "")
+end
+
+-- Words that people try; nothing is evaluated.
+local words = {
+  exit = "Ctrl-D leaves (or os.exit())", quit = "Ctrl-D leaves (or os.exit())", help = help_text,
+}
+
+local function word_of(env, line)
+  local word = line:match("^%s*(%a+)%s*%(?%s*%)?%s*;?%s*$")
+  return word and rawget(env, word) == nil and rawget(_G, word) == nil and words[word] or nil
 end
 
 -- ---- the loop -----------------------------------------------------------------------------------------------
@@ -214,7 +245,8 @@ return function(host)
       io.stderr:write(message, "\n")
       return
     end
-    local results = table.pack(host.call(f))
+    promoted.closed = nil
+    local results = table.pack(host.call(f, function(...) return ... end))
     if not results[1] then
       io.stderr:write(tostring(results[2]), "\n")
       return
@@ -225,6 +257,10 @@ return function(host)
       print(("-- local %s: kept as session variable%s"):format(table.concat(promoted, ", "), plural))
     end
     for i = #promoted, 1, -1 do promoted[i] = nil end
+    if promoted.closed then
+      print(("-- local %s <close>: closed at the end of the line; write do ... end around what it is for, or pass a "
+        .. "function"):format(promoted.closed))
+    end
     if not quiet and (is_expression or results.n > 1) then
       local ok, trouble = host.call(echo, env, results, 2, results.n)
       if not ok then io.stderr:write(tostring(trouble), "\n") end
@@ -240,6 +276,8 @@ return function(host)
       print(ok and text or tostring(text))
     elseif line and line:match("^%s*%.bt%s*$") then
       print(host.traceback() or "no error yet")
+    elseif line and word_of(env, line) then
+      print(word_of(env, line))
     elseif line and line:match("%S") then
       local text = read_chunk(host, line, env)
       if text then

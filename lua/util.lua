@@ -19,12 +19,16 @@ function util.where()
   end
 end
 
+-- Set by neap.nn.module: which module runs.
+util.module_path = nil
+
 --- Raises "file:line: text [CODE]" with the line of the user's call.
 -- @param code an error code such as "E-ARG"
 -- @param text a format string: what, values, rule, remedy
 function util.fail(code, text, ...)
   if select("#", ...) > 0 then text = text:format(...) end
-  error(("%s%s [%s]"):format(util.where(), text, code), 0)
+  local inside = util.module_path and util.module_path() or ""
+  error(("%s%s%s [%s]"):format(util.where(), text, inside, code), 0)
 end
 
 -- Optimal string alignment distance, given up above `limit`.
@@ -93,6 +97,38 @@ function util.options(who, options, known)
     end
   end
   return options
+end
+
+--- Makes a table of public functions answer for names it does not have, and printable. What its metatable says stays.
+-- @param name what scripts call it: "neap", "nn"
+-- @param other name -> where it is instead: a function of the missing name, or nil
+-- @param hidden names that are never suggested
+function util.part(name, t, other, hidden)
+  local mt = getmetatable(t) or {}
+  local fetch = mt.__index
+  function mt.__index(self, key)
+    local value = fetch and fetch(self, key)
+    if value ~= nil or type(key) ~= "string" or key:find("^_") then return value end
+    local near = other and other(key)
+    if not near then
+      local names = {}
+      for k in next, t do
+        if not (hidden and hidden[k]) then names[#names + 1] = k end
+      end
+      near = util.nearest(key, names)
+      near = near and name .. "." .. near
+    end
+    util.fail("E-ARG", "%s.%s: there is no such function%s", name, key,
+      near and ("; did you mean %s?"):format(near) or "")
+  end
+  mt.__tostring = mt.__tostring or function()
+    local names = {}
+    for k in next, t do names[#names + 1] = tostring(k) end
+    table.sort(names)
+    if #names > 12 then return ("%s: ?%s at the prompt lists what is in it"):format(name, name) end
+    return name .. ": " .. table.concat(names, ", ")
+  end
+  return setmetatable(t, mt)
 end
 
 --- The type of a value in words a person uses: "a tensor", "nil", "a table".

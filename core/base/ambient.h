@@ -4,7 +4,7 @@
  * The effective entry of a kind is the newest one of the running owner, else the newest whose owner is not
  * asleep. Entries end by id, in any order. Nothing here knows what a kind means, but for the derived struct
  * np_effective, which the dispatcher reads and which is recomputed only after a push, a pop or a change
- * of the running owner (DECISIONS B13). */
+ * of the running owner. */
 #ifndef NP_AMBIENT_H
 #define NP_AMBIENT_H
 

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define MAX_THREADS  256
-#define REGION_DEPTH 160 /* DECISIONS C8 */
+#define REGION_DEPTH 160 /* nested checkpoints, each with a few C frames */
 
 struct np_at_close {
     void (*fn)(neap_ctx *c, void *arg);

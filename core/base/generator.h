@@ -1,6 +1,6 @@
 /* generator.h - random generators of a context: default ones (one per device, same documented seed 0) and
  * the user's own. Reserving goes through one door so that a checkpoint region can log the ranges its ops
- * reserved and hand them out again in order (DECISIONS B12). */
+ * reserved and hand them out again in order. */
 #ifndef NP_GENERATOR_H
 #define NP_GENERATOR_H
 

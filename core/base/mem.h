@@ -1,7 +1,7 @@
 /* mem.h - memory: the caching allocator of tensor bytes, and the pool of small core objects.
  *
  * Invariants. Tensor bytes are counted as requested bytes (numel x itemsize), per device and category,
- * live and peak, exactly (DECISIONS B10): `live` never includes rounding, cache or metadata, and `peak_by` is
+ * live and peak, exactly: `live` never includes rounding, cache or metadata, and `peak_by` is
  * `by` at the moment of the peak. A limit is
  * checked before memory is taken. Every allocation of the core, bytes or object, may fail, and a test can
  * make the N-th one fail. A cached block belongs to a size class: 4 classes per power of two (at most

@@ -349,8 +349,8 @@ NP_OP(nll_loss_backward) = {
 };
 
 /* nll_loss(logp, target): minus the log-probability of each row's class. logp (C), (N,C) or (N,C,...), target the
- * same without C. reduction: 0 none, 1 mean over the rows that count, 2 sum. Rows whose label is ignore_index do
- * not count. */
+ * same without C, labels from `base`. reduction: 0 none, 1 mean over the rows that count, 2 sum; nn.nll_loss takes
+ * these by name. Rows whose label is ignore_index do not count. */
 NP_OP(nll_loss) = {
     NP_NAMED(nll_loss), .args = "logp:T target:T ; ignore_index:int? reduction:int=1 base:base -> loss:T",
     .tags = NP_REDUCE, .save = { NP_IN(1) }, .infer = infer_loss, .grad = nll_grad, .sample = loss_sample,
@@ -364,8 +364,8 @@ NP_OP(cross_entropy_backward) = {
 };
 
 /* cross_entropy(logits, target): the negative log-softmax of each row's class. logits (C), (N,C) or (N,C,...),
- * target the same without C, labels from `base`. reduction: 0 none, 1 mean over the rows that count, 2 sum. Rows
- * whose label is ignore_index do not count; a mean over no row is 0. */
+ * target the same without C, labels from `base`. reduction: 0 none, 1 mean over the rows that count, 2 sum;
+ * nn.cross_entropy takes these by name. Rows whose label is ignore_index do not count; a mean over no row is 0. */
 NP_OP(cross_entropy) = {
     NP_NAMED(cross_entropy),
     .args = "logits:T target:T ; ignore_index:int? reduction:int=1 base:base -> loss:T | lse:T", .tags = NP_REDUCE,

@@ -101,7 +101,9 @@ static bool infer_matmul(np_frame *f)
         bool flip_b = bn == 2 && b->shape[1] == ka, flip_a = an == 2 && a->shape[0] == kb;
         return np_fail(f->c, NEAP_E_SHAPE, "inner sizes differ: %s: %lld must equal %lld%s", pair_text(text, sizeof text, f),
                        (long long)ka, (long long)kb,
-                       flip_b ? "; did you mean w:t()?" : flip_a ? "; did you mean x:t()?" : "");
+                       flip_b   ? "; did you mean b:t() for the second operand?"
+                       : flip_a ? "; did you mean a:t() for the first operand?"
+                                : "");
     }
     int nd = an > 2 ? an - 2 : 0;
     int64_t shape[NEAP_MAX_DIMS];
@@ -206,9 +208,8 @@ static bool infer_linear(np_frame *f)
     int64_t in = x->shape[x->ndim - 1], out = w->shape[0], shape[NEAP_MAX_DIMS];
     if (in != w->shape[1])
         return np_fail(f->c, NEAP_E_SHAPE,
-                       "the last size of x and of the weight (out, in) differ: %s: %lld must equal %lld%s",
-                       pair_text(text, sizeof text, f), (long long)in, (long long)w->shape[1],
-                       w->shape[0] == in ? "; did you mean w:t()?" : "");
+                       "the last size of x and of the weight (out, in) differ: %s: %lld must equal %lld",
+                       pair_text(text, sizeof text, f), (long long)in, (long long)w->shape[1]);
     if (b && (b->ndim != 1 || b->shape[0] != out))
         return np_fail(f->c, NEAP_E_SHAPE, "the bias must be [%lld] for %lld output features, but is %s", (long long)out,
                        (long long)out, np_shape_text(bias, sizeof bias, b->ndim, b->shape));

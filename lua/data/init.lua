@@ -1,5 +1,6 @@
 --- neap.data: datasets and loaders.
 local neap = require "neap"
+local util = require "neap.util"
 local dataset = require "neap.data.dataset"
 
 local data = {
@@ -12,4 +13,4 @@ local data = {
 --- data.fashion_mnist("train"|"test"); see neap.data.fashion_mnist.
 function data.fashion_mnist(split) return require("neap.data.fashion_mnist")(split) end
 
-return data
+return util.part("data", data)

@@ -1,4 +1,5 @@
 --- neap.nn: modules, layers, losses, initialisation.
+local util = require "neap.util"
 local module = require "neap.nn.module"
 
 local nn = {
@@ -13,4 +14,4 @@ for _, file in ipairs({ "linear", "activation", "dropout", "norm", "container", 
   for name, value in pairs(require("neap.nn." .. file)) do nn[name] = value end
 end
 
-return nn
+return util.part("nn", nn)

@@ -31,10 +31,13 @@ local function over_classes(name)
 end
 
 --- nn.cross_entropy(logits, classes, {ignore_index = nil, reduction = "mean", base = 1})
--- logits: (N, C); classes: (N) int64 from 1 to C. -log softmax(logits)[class].
+-- -log softmax(logits)[class]. logits: (N, C), (N, C, ...) or (C); classes: the same without C, int64 from 1 to C (from
+-- 0 with base = 0). reduction: "mean" over the rows that count, "sum", or "none" for one loss a row. Rows whose class
+-- is ignore_index do not count.
 over_classes("cross_entropy")
 
 --- nn.nll_loss(log_probabilities, classes, {ignore_index = nil, reduction = "mean", base = 1})
+-- -log_probabilities[class]; shapes and options as in nn.cross_entropy.
 over_classes("nll_loss")
 
 -- A loss out of one value per element. Shapes must be equal: broadcasting here is a mistake more often than a wish.

@@ -103,6 +103,28 @@ local function call(self, ...)
   return scope_end(scope, self:forward(...))
 end
 
+-- For errors, asked in the middle of one: which module runs, as "; in Sequential.3 (Linear)". Nothing when no module
+-- runs inside another one.
+local function running_path()
+  local outer, inner
+  local level = 1
+  while true do
+    local info = debug.getinfo(level, "f")
+    if not info then break end
+    if info.func == call then
+      local _, module = debug.getlocal(level, 1)
+      inner, outer = inner or unwrap(module), module
+    end
+    level = level + 1
+  end
+  if not outer or unwrap(outer) == inner then return nil end
+  for name, module in outer:named_modules() do
+    if unwrap(module) == inner then return ("; in %s.%s (%s)"):format(outer.class_name, name, inner.class_name) end
+  end
+end
+debug.getregistry()["neap.module_path"] = running_path
+util.module_path = running_path
+
 -- Walks the registered things of a module in order: visit(kind, name, value) with kind "parameter",
 -- "buffer" or "module". Each module and each tensor is visited once, under its first name.
 local function walk(module, visit, base, prefix, seen)

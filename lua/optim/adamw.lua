@@ -31,5 +31,9 @@ local function adam(name, weight_decay, decoupled)
 end
 
 --- optim.AdamW(params, {lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01})
---- optim.Adam(params, {..., weight_decay = 0})
+-- params: model:parameters(), or a list of groups {params = list, lr = ...} with settings of their own. lr: a number or
+-- a function of the step. beta1, beta2: how much of the running means of g and g^2 stays each step (PyTorch's betas);
+-- eps: keeps the division finite; weight_decay: how much p shrinks.
+--- optim.Adam(params, {lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0})
+-- Settings as in optim.AdamW.
 return { AdamW = adam("AdamW", 0.01, true), Adam = adam("Adam", 0, false) }

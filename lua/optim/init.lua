@@ -20,4 +20,4 @@ function optim.clip_grad_norm_(params, max_norm)
   return neap.clip_grad_norm(params, max_norm)
 end
 
-return optim
+return util.part("optim", optim)

@@ -29,7 +29,10 @@ local function check_params(who, params)
   if type(params) ~= "table" or is_tensor(params) then
     util.fail("E-ARG", "%s: needs a list of parameters, got %s; model:parameters() makes one", who, util.kind(params))
   end
-  if #params == 0 then util.fail("E-ARG", "%s: the list of parameters is empty", who) end
+  if #params == 0 then
+    util.fail("E-ARG", "%s: the list of parameters is empty; model:parameters() makes one, of what nn.Parameter marked "
+      .. "in the module's fields", who)
+  end
   for i, p in ipairs(params) do
     if not is_tensor(p) then util.fail("E-ARG", "%s: parameter %d must be a tensor, got %s", who, i, util.kind(p)) end
     if not p.is_leaf then
@@ -60,10 +63,10 @@ local function read_groups(who, class, params, defaults)
   if type(params) ~= "table" or is_tensor(params) then check_params(who, params) end
   local grouped = type(params[1]) == "table" and not is_tensor(params[1])
   local groups, seen = {}, {}
+  if params[1] == nil then check_params(who, {}) end
   for _, given in ipairs(grouped and params or { { params = params } }) do
     groups[#groups + 1] = new_group(who, class, given, defaults)
   end
-  if #groups == 0 then util.fail("E-ARG", "%s: the list of parameters is empty", who) end
   for _, group in ipairs(groups) do
     for _, p in ipairs(group.params) do
       if seen[p] then util.fail("E-ARG", "%s: a parameter is in the list twice", who) end

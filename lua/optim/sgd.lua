@@ -5,7 +5,9 @@ local neap = require "neap"
 local util = require "neap.util"
 local Optimizer = require "neap.optim.optimizer"
 
---- optim.SGD(params, {lr, momentum = 0, dampening = 0, weight_decay = 0, nesterov = false})
+--- optim.SGD(params, {lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0, nesterov = false})
+-- params: model:parameters(), or a list of groups {params = list, lr = ...} with settings of their own. lr: a number or
+-- a function of the step.
 return {
   SGD = Optimizer.class {
     name = "SGD", options = { "lr", "momentum", "dampening", "weight_decay", "nesterov" }, tensors = { "buffer" },

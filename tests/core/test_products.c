@@ -183,7 +183,7 @@ static void mistakes_are_explained(void **st)
     int64_t three[3] = { 0, 3, 1 };
     neap_tensor *ids = neap_from_data(c, 1, (int64_t[]){ 3 }, NEAP_INT64, three), *scores = filled(c, 2, (int64_t[]){ 3, 3 }, NEAP_FLOAT32);
     expect_error(c, neap_matmul(c, x, w), NEAP_E_SHAPE,
-                 "inner sizes differ: [64,128] x [10,128] (float32, cpu): 128 must equal 10; did you mean w:t()?");
+                 "inner sizes differ: [64,128] x [10,128] (float32, cpu): 128 must equal 10; did you mean b:t() for the second operand?");
     expect_error(c, neap_cross_entropy(c, scores, ids, NULL, 1, 1), NEAP_E_LABEL, "target[0] is 0, but with 3 classes labels are 1..3; for labels that count from 0 pass {base = 0}");
     expect_error(c, neap_cross_entropy(c, scores, ids, NULL, 1, 0), NEAP_E_LABEL, "target[1] is 3, but with 3 classes labels are 0..2");
     expect_error(c, neap_embedding(c, scores, ids, 1, NULL), NEAP_E_LABEL, "base = 0");

@@ -34,6 +34,11 @@ describe("neap.plot.line", function()
     assert.equal(0, open)
   end)
 
+  it("takes one series without a name", function()
+    assert.is_truthy(neap.plot.line({ 3, 2, 1 }, { y = "loss" }):svg():find(">loss<", 1, true))
+    assert.equal(neap.plot.line({ 1, 2 }):svg(), neap.plot.line(neap.tensor { 1, 2 }):svg())
+  end)
+
   it("takes tensors, leaves gaps at values that are not finite, and draws constant series", function()
     local svg = neap.plot.line({ a = neap.tensor { 1.0, 2.0, 3.0 }, b = { 1, 0 / 0, 3, math.huge }, c = { 2, 2,
       2 } }):svg()

@@ -64,8 +64,15 @@ describe("options", function()
     assert.equal("2\n", (shell(command .. " -E -e 'print(2)'")))
   end)
 
+  it("--help shows the usage, --version the version", function()
+    local out, err, code = neap "--help"
+    assert.same({ "", 0 }, { err, code })
+    assert.is_truthy(out:find("usage: neap", 1, true))
+    assert.same({ (neap "-v"), "", 0 }, { neap "--version" })
+  end)
+
   it("an unknown option is refused with the usage", function()
-    for _, bad in ipairs { "-x", "-vx", "--help", "-e" } do
+    for _, bad in ipairs { "-x", "-vx", "--halp", "-e" } do
       local out, err, code = neap(bad)
       assert.equal("", out)
       assert.equal(1, code)
@@ -124,6 +131,24 @@ outer()
       assert.is_nil(err:find("linear.lua", 1, true), err)
       assert.is_nil(err:find("[C]", 1, true), err)
     end)
+  end)
+
+  it("a part of Neap that is not named is explained", function()
+    local _, err = neap [[-e 'print(neap.ones(2))']]
+    assert.is_truthy(err:find('(global \'neap\'); a script begins with: local neap = require "neap"\n', 1, true), err)
+    _, err = neap [[-e 'local m = nn.Linear(1, 2)']]
+    assert.is_truthy(err:find('local neap = require "neap"; local nn = neap.nn\n', 1, true), err)
+    _, err = neap [[-e 'other.x = 1']]
+    assert.is_nil(err:find("require", 1, true))
+  end)
+
+  it("errors inside modules say in which", function()
+    local _, err = neap [[-e 'local neap = require "neap"
+      local nn = neap.nn
+      local inner = nn.Sequential(nn.ReLU(), nn.Linear(3, 2))
+      nn.Sequential(nn.Tanh(), inner)(neap.ones(1, 4))']]
+    assert.is_truthy(err:find("in Sequential.2.2 (Linear) [E-SHAPE]", 1, true), err)
+    assert.equal(1, select(2, err:gsub("in Sequential", "")))
   end)
 
   it("error objects with __tostring are shown, others named by type", function()
@@ -196,6 +221,9 @@ describe("the prompt", function()
   it("reads on until a chunk is complete", function()
     local out = prompt "for i = 1, 2 do\n\nprint(i * 10)\nend\n"
     assert.is_truthy(out:find("10\n20\n", 1, true))
+    local sum, err = prompt "1 +\n41\nx = 6 *\n7\nx\n"
+    assert.equal("", err)
+    assert.equal(2, select(2, sum:gsub("> 42\n", "")))
   end)
 
   it("keeps locals, and says so once", function()
@@ -206,9 +234,41 @@ describe("the prompt", function()
     assert.equal(1, select(2, out:gsub("kept as session variable", "")))
   end)
 
+  it("keeps constants, and says what becomes of <close>", function()
+    local out, err = prompt "local k <const> = 5\nk\nlocal g <close> = neap.no_grad()\nneap.is_grad_enabled()\n"
+    assert.equal("", err)
+    assert.is_truthy(out:find("> 5\n", 1, true))
+    assert.is_truthy(out:find("local g <close>: closed at the end of the line", 1, true))
+    assert.is_truthy(out:find("> true\n", 1, true))
+  end)
+
+  it("names its own line in errors, not the library's", function()
+    for _, line in ipairs { "neap.nn.Linear(2, 2)(neap.ones(1, 3))", "return nn.Linear(2, 2)(neap.ones(1, 3))",
+      "neap.onse(2)", "optim.SGD({})", "data.loader(1)", "neap.add(neap.ones(1), nil)" } do
+      local _, err = prompt(line .. "\n")
+      assert.equal("stdin:1: ", err:sub(1, 9), err)
+    end
+  end)
+
+  it("answers exit, quit and help", function()
+    local out, err = prompt "exit\nquit()\nhelp\n"
+    assert.equal("", err)
+    assert.equal(2, select(2, out:gsub("Ctrl%-D leaves %(or", "")))
+    assert.is_truthy(out:find("%?name   help for"))
+    assert.is_truthy(prompt "exit = 7\nexit\n":find("> 7\n", 1, true))
+  end)
+
+  it("shows parts and objects readably", function()
+    local out = prompt "neap\nnn\ncheckpoint\nneap.plot\nneap.log\nneap.plot.line{1, 2}\ndata\n"
+    assert.is_nil(out:find("table: 0x", 1, true), out)
+    assert.is_nil(out:find("function: 0x", 1, true), out)
+  end)
+
   it("refuses names that were never defined, with the nearest one", function()
     local _, err = prompt "count = 3\nconut\n"
     assert.is_truthy(err:find("the name 'conut' is not defined; did you mean 'count'?", 1, true), err)
+    _, err = prompt "b = 1\na\n"
+    assert.is_nil(err:find("did you mean", 1, true), err)
     local _, quiet = prompt "value = nil\nprint(value)\n"
     assert.equal("", quiet)
   end)
@@ -230,8 +290,14 @@ describe("the prompt", function()
 
   it("?name shows help for ops, layers and functions", function()
     local out = prompt "?softplus\n?nn.Linear\n?optim.clip_grad_norm_\n?nothing_of_the_kind\n?\n"
-    assert.is_truthy(out:find("neap.softplus: x:T -> y:T", 1, true), out)
+    assert.is_truthy(out:find("neap.softplus(x) -> y\n", 1, true), out)
     assert.is_truthy(out:find("in_features, out_features", 1, true), out)
+    local more = prompt("?nn.cross_entropy\n?optim.AdamW\n?neap\n?nn\n?neap.checkpoint\n?e-shape\n"
+      .. "t = neap.ones(1)\n?t:item\n")
+    for _, text in ipairs { 'reduction = "mean"', "beta1 = 0.9", "neap.matmul", "nn.Embedding", "checkpoint(fn, {",
+      "E-SHAPE: shapes do not fit", "x:item([i, ...]) -> number" } do
+      assert.is_truthy(more:find(text, 1, true), text)
+    end
     assert.is_truthy(out:find("clip_grad_norm_(params, max_norm)", 1, true), out)
     assert.is_truthy(out:find("nothing is known about", 1, true), out)
   end)

@@ -7,7 +7,7 @@
  * run sees operands of its own type, each either dense or one repeated element (byte stride 0), and a dense
  * result that may be exactly one of the operands (in-place forms). Everything else is bridged here: operands of
  * another dtype or with gaps are loaded in blocks of 256 on the stack (no temporary tensor), numbers and
- * one-element operands become one value of the compute type. Half types compute in float (DECISIONS B14).
+ * one-element operands become one value of the compute type. Half types compute in float.
  * Contiguous operands skip the iterator; below NP_GRAIN elements no thread is asked. Results of 8 MiB and more
  * bypass the cache. Work is cut by shape alone. */
 #ifndef NP_LOOPS_H
