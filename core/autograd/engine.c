@@ -479,16 +479,16 @@ static bool run_formula(np_pass *p, struct neap_node *n, neap_tensor **g, neap_t
     const np_op *impl = n->op->base ? n->op->base : n->op;
     np_temp temps;
     temps.v = temps.few, temps.n = 0, temps.cap = FEW_TEMPS;
-    np_back b = {.c = c, .node = n, .dx = dx, .need = need, .n_in = n->n_in, .attr = n->attr, .rng = n->rng,
-                 .create_graph = p->facts.create_graph, .temps = &temps};
+    np_back b; /* saved: its first n_slots entries, no others */
+    b.c = c, b.node = n, b.dx = dx, b.need = need, b.n_in = n->n_in, b.attr = n->attr, b.rng = n->rng;
+    b.create_graph = p->facts.create_graph, b.temps = &temps;
     const char *outer = c->op_name;
     c->op_name = n->op->name;
-    for (int j = 0; j < n->n_out; j++) b.g[j] = g[j];
-    bool ok = true;
-    for (int k = 0; ok && k < n->n_slots; k++) {
-        b.saved[k] = np_slot_unpack(c, &n->slots[k], n);
-        ok = !np_pending(c);
-    }
+    b.g[0] = g[0];
+    for (int j = 1; j < NP_MAX_OUT; j++) b.g[j] = NULL;
+    for (int j = 1; j < n->n_out; j++) b.g[j] = g[j];
+    for (int k = 0; k < n->n_slots; k++) b.saved[k] = np_slot_unpack(c, &n->slots[k], n); /* NULL after an error */
+    bool ok = !np_pending(c);
     if (ok && !b.g[0]) { /* only a later result got a gradient */
         const np_node_meta *m = &n->meta[0];
         b.g[0] = np_tensor_new(c, c->devices[m->device], (neap_dtype)m->dtype, m->ndim, m->shape);

@@ -98,17 +98,6 @@ void np_hooks_free(neap_ctx *c, np_hook *h)
     }
 }
 
-static void bury(neap_ctx *c, struct neap_node *n)
-{
-    for (int i = 0; i < n->n_slots; i++) np_slot_release(c, &n->slots[i]);
-    for (int i = 0; i < n->n_in; i++) np_node_drop(n->next[i].node);
-    np_hooks_free(c, n->hooks);
-    if (n->backward.release) n->backward.release(n->backward.user);
-    if (n->name) np_obj_free(c, n->name, strlen(n->name) + 1);
-    c->n_nodes--;
-    np_obj_free(c, n, n->size);
-}
-
 /* An accumulator that no graph wants any more: its leaf keeps the block for the next one. */
 static void rest(neap_ctx *c, struct neap_node *n)
 {
@@ -120,19 +109,38 @@ static void rest(neap_ctx *c, struct neap_node *n)
     np_drop(n->leaf); /* perhaps the leaf's end, and the block's */
 }
 
+/* Nobody refers to n any more. */
+static inline void retire(neap_ctx *c, struct neap_node *n)
+{
+    if (n->leaf) {
+        rest(c, n);
+    } else {
+        n->grave = c->graveyard;
+        c->graveyard = n;
+    }
+}
+
+static inline void bury(neap_ctx *c, struct neap_node *n)
+{
+    for (int i = 0; i < n->n_slots; i++) np_slot_release(c, &n->slots[i]);
+    for (int i = 0; i < n->n_in; i++) {
+        struct neap_node *next = n->next[i].node;
+        if (next && --next->refs == 0) retire(c, next);
+    }
+    if (n->hooks) np_hooks_free(c, n->hooks);
+    if (n->backward.release) n->backward.release(n->backward.user);
+    if (n->name) np_obj_free(c, n->name, strlen(n->name) + 1);
+    c->n_nodes--;
+    np_obj_free(c, n, n->size);
+}
+
 void np_node_release(struct neap_node *n)
 {
     neap_ctx *c = n->c;
-    if (n->leaf) {
-        rest(c, n);
-        return;
-    }
-    n->grave = c->graveyard;
-    c->graveyard = n;
+    retire(c, n);
     if (c->burying) return;
     c->burying = true;
-    while (c->graveyard) {
-        n = c->graveyard;
+    while ((n = c->graveyard)) {
         c->graveyard = n->grave;
         bury(c, n);
     }
@@ -148,7 +156,8 @@ static struct neap_node *accumulator(neap_ctx *c, neap_tensor *t)
     else if (!(n = t->ag->acc = np_node_new(c, 0, 1, 0, NULL)))
         return NULL;
     n->leaf = np_hold_ref(t);
-    put_shape(&n->meta[0], (neap_dtype)t->dtype, t->ndim, t->st->dev->index, t->shape, (int64_t *)n->meta[0].shape);
+    n->meta[0].dtype = t->dtype, n->meta[0].ndim = t->ndim, n->meta[0].device = (uint8_t)t->st->dev->index;
+    memcpy((int64_t *)n->meta[0].shape, t->shape, sizeof t->shape);
     return n;
 }
 

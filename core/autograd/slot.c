@@ -162,7 +162,7 @@ bool np_slot_pack(neap_ctx *c, np_slot *s, neap_tensor *t, struct neap_node *own
 }
 
 /* `data` (taken over) with the identity that was recorded. */
-static neap_tensor *with_identity(neap_ctx *c, np_slot *s, struct neap_node *owner, neap_tensor *data)
+static NP_APART neap_tensor *with_identity(neap_ctx *c, np_slot *s, struct neap_node *owner, neap_tensor *data)
 {
     if (!data || !s->requires_grad) return data;
     if (s->is_leaf && data == s->leaf) return data;
@@ -192,17 +192,21 @@ static neap_tensor *unpack_user(neap_ctx *c, np_slot *s)
     return NULL;
 }
 
-static neap_tensor *unpack_held(neap_ctx *c, np_slot *s, struct neap_node *owner)
+static NP_APART neap_tensor *fail_changed(neap_ctx *c, const np_slot *s)
 {
     char text[160];
-    if (s->t->st->version->n != s->version)
-        return np_fail(c, NEAP_E_INPLACE,
-                       "a value saved for backward was changed in place: %s %s, version %llu expected, %llu found; "
-                       "use the out-of-place form",
-                       s->is_output ? "result of this op," : "input of this op,", np_tensor_text(text, sizeof text, s->t),
-                       (unsigned long long)s->version, (unsigned long long)s->t->st->version->n);
-    if (!s->is_output && !s->id) return np_hold_ref(s->t);
-    return with_identity(c, s, owner, np_hold_ref(s->t));
+    return np_fail(c, NEAP_E_INPLACE,
+                   "a value saved for backward was changed in place: %s %s, version %llu expected, %llu found; "
+                   "use the out-of-place form",
+                   s->is_output ? "result of this op," : "input of this op,", np_tensor_text(text, sizeof text, s->t),
+                   (unsigned long long)s->version, (unsigned long long)s->t->st->version->n);
+}
+
+static inline neap_tensor *unpack_held(neap_ctx *c, np_slot *s, struct neap_node *owner)
+{
+    if (s->t->st->version->n != s->version) return fail_changed(c, s);
+    s->t->refs++;
+    return s->is_output || s->id ? with_identity(c, s, owner, s->t) : s->t;
 }
 
 neap_tensor *np_slot_unpack(neap_ctx *c, np_slot *s, struct neap_node *owner)

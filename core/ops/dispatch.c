@@ -102,7 +102,7 @@ static bool is_stale(const neap_tensor *t)
     return base && (base->ag ? base->ag->node : NULL) != t->ag->base_node;
 }
 
-static bool allocate(np_frame *f, bool inplace)
+static NP_INLINE bool allocate(np_frame *f, bool inplace)
 {
     int j = 0;
     if (inplace) f->out[j++] = np_hold_ref(f->in[0]);
@@ -207,12 +207,11 @@ static NP_APART bool check_stale_views(np_frame *f)
 }
 
 /* Whoever follows the sequence of ops (determinism checks, debug) sees each one here, checked but not yet run. */
-static NP_APART void trace(np_frame *f)
+static inline void trace(np_frame *f)
 {
     np_ambient_entry *e = np_ambient_get(f->c, NP_AMB_TRACE);
-    if (!e || !e->payload) return;
-    np_tracer *t = e->payload;
-    t->op(f->c, t->user, f);
+    np_tracer *t = e ? e->payload : NULL;
+    if (t) t->op(f->c, t->user, f);
 }
 
 /* touched: an operand has an autograd part. */
@@ -223,7 +222,7 @@ static inline bool run(np_frame *f, const np_op_facts *facts, bool touched)
     const bool inplace = (f->op->tags & NP_INPLACE) != 0;
     f->n_out = facts->n_results + facts->n_aux;
     if (!impl->infer(f)) return np_fail(c, NEAP_E_INTERNAL, "infer failed without saying why"); /* unless it said so */
-    if (c->ambient.n) trace(f);
+    trace(f);
     const bool recording = touched && records(f, impl);
     if (inplace && !check_inplace(f, recording)) return false;
     np_kernel kernel = find_kernel(f, impl);
@@ -273,13 +272,15 @@ static NP_APART bool required_present(np_frame *f, const np_op_facts *facts)
     return true;
 }
 
-static NP_APART bool enter(np_frame *f, const np_ambient_entry *mode)
+/* A call from outside, or from above `mode` (not fresh). */
+static NP_APART bool enter(np_frame *f, const np_ambient_entry *mode, bool fresh)
 {
     neap_ctx *c = f->c;
     const np_op_facts *facts = np_facts(c, f->op);
-    if (!facts || np_pending(c)) return false;
+    if (np_pending(c) || !facts) return false;
     const char *outer = c->op_name;
     c->op_name = f->op->name;
+    c->counts[f->op->index].calls += fresh;
     bool touched = false, gaps = f->n_in < facts->n_needed;
     for (int i = 0; i < f->n_in; i++) {
         const neap_tensor *t = f->in[i];
@@ -298,11 +299,6 @@ static NP_APART bool enter(np_frame *f, const np_ambient_entry *mode)
     return ok;
 }
 
-bool np_dispatch_below(np_frame *f, uint64_t id) { return enter(f, np_ambient_below(f->c, NP_AMB_MODE, id)); }
+bool np_dispatch_below(np_frame *f, uint64_t id) { return enter(f, np_ambient_below(f->c, NP_AMB_MODE, id), false); }
 
-bool np_dispatch(np_frame *f)
-{
-    if (np_pending(f->c)) return false;
-    f->c->counts[f->op->index].calls++;
-    return enter(f, np_ambient_get(f->c, NP_AMB_MODE));
-}
+bool np_dispatch(np_frame *f) { return enter(f, np_ambient_get(f->c, NP_AMB_MODE), true); }
