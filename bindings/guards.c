@@ -342,7 +342,51 @@ static int save_on_cpu(lua_State *L)
     return run_with(L, st, g, neap_save_on_cpu_begin(st->c), first);
 }
 
-/* ---- saved_tensors_hooks(pack, unpack [, fn, ...]) */
+/* ---- saved_tensors_hooks(pack, unpack [, fn, ...])
+ *
+ * What a pack hook returns belongs to the slot: handles of its call (what it was lent, what it made) are emptied when
+ * the slot lets go, so offloaded or converted values need no collector. Other tensors in it only live on. */
+
+/* The tensors of a packed value: itself, or what a plain table holds. Never allocates. */
+static void each_packed(lua_State *L, nl_state *st, int idx, void (*visit)(nl_state *st, nl_handle *h, nl_scope *s), nl_scope *s)
+{
+    nl_handle *h = nl_handle_at(L, st, idx);
+    if (h) visit(st, h, s);
+    if (lua_type(L, idx) != LUA_TTABLE) return;
+    if (lua_getmetatable(L, idx)) {
+        lua_pop(L, 1);
+        return;
+    }
+    lua_pushnil(L);
+    while (lua_next(L, idx)) {
+        h = nl_handle_at(L, st, -1);
+        if (h) visit(st, h, s);
+        lua_pop(L, 1);
+    }
+}
+
+static void mark_own(nl_state *st, nl_handle *h, nl_scope *s)
+{
+    (void)st;
+    if (h->scope == s) h->marked = true;
+}
+
+static void claim(nl_state *st, nl_handle *h, nl_scope *s)
+{
+    if (!h->marked) return;
+    h->marked = false;
+    nl_unlink(h);
+    nl_link(s, h);
+    (void)st;
+}
+
+static void drop_packed(nl_state *st, nl_handle *h, nl_scope *s)
+{
+    if (h->scope != s) return;
+    nl_unlink(h);
+    nl_link(&st->root, h);
+    nl_empty(h, NULL);
+}
 
 static int run_pack(lua_State *L)
 {
@@ -355,7 +399,9 @@ static int run_pack(lua_State *L)
     h->t = neap_x_alias(r->t); /* without the graph: a hook that keeps it makes no cycle */
     if (!h->t) return nl_raise(L, st, "saved_tensors_hooks");
     lua_call(L, 1, 1);
+    each_packed(L, st, lua_gettop(L), mark_own, &r->scope);
     nl_own_tree(L, st, -1);
+    each_packed(L, st, lua_gettop(L), claim, &st->packed);
     lua_rawgeti(L, anchor, NL_A_STORE);
     lua_pushvalue(L, -2);
     r->token = ++r->cb->next_token;
@@ -402,13 +448,18 @@ static void hook_drop(void *user, void *packed)
 {
     nl_callback *cb = user;
     nl_state *st = cb->st;
-    if (!st || !st->c || !lua_checkstack(st->L, 6)) return;
-    if (!nl_anchor_get(st->L, st, cb->cell)) return;
-    if (lua_rawgeti(st->L, -1, NL_A_STORE) == LUA_TTABLE) {
-        lua_pushnil(st->L);
-        lua_rawseti(st->L, -2, (lua_Integer)(uintptr_t)packed);
+    if (!st || !st->c || !lua_checkstack(st->L, 10)) return;
+    lua_State *L = st->L;
+    int top = lua_gettop(L);
+    if (!nl_anchor_get(L, st, cb->cell)) return;
+    if (lua_rawgeti(L, -1, NL_A_STORE) == LUA_TTABLE) {
+        int store = lua_gettop(L);
+        lua_rawgeti(L, store, (lua_Integer)(uintptr_t)packed);
+        lua_pushnil(L);
+        lua_rawseti(L, store, (lua_Integer)(uintptr_t)packed);
+        each_packed(L, st, store + 1, drop_packed, &st->packed);
     }
-    lua_pop(st->L, 2);
+    lua_settop(L, top);
 }
 
 uint64_t nl_hooks_group(nl_state *st)

@@ -151,6 +151,7 @@ struct nl_state {
     int n_ops;
     nl_scope root;
     nl_scope orphans, dying; /* captured handles whose scope has ended; those now being emptied */
+    nl_scope packed;         /* handles that pack hooks were lent or made, and returned: emptied with their slot */
     bool draining;
     struct nl_search *search; /* scratch of capture.c */
     int64_t n_handles, n_scopes, n_callbacks, n_live_guards;

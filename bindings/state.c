@@ -327,8 +327,9 @@ nl_state *nl_state_new(lua_State *L, neap_ctx *c, unsigned flags)
     st->root.prev = st->root.next = &st->root;
     st->root.head.prev = st->root.head.next = &st->root.head;
     nl_scope_init(st, &st->orphans);
+    nl_scope_init(st, &st->packed);
     nl_scope_init(st, &st->dying);
-    st->orphans.holder = st->dying.holder = true;
+    st->orphans.holder = st->dying.holder = st->packed.holder = true;
     lua_newtable(L);
     lua_pushcfunction(L, state_gc);
     lua_setfield(L, -2, "__gc");

@@ -474,7 +474,7 @@ static int tensor_item(lua_State *L)
         return nl_error(L, st, NEAP_E_SHAPE, "neap.item: the tensor has %lld elements, item() is for one; name positions, or "
                         "use x:totable()", (long long)t->numel);
     size_t item = neap_dtype_size(d);
-    if (t->st->dev->backend.host_memory)
+    if (t->st->dev->backend.host_memory && !t->st->dry)
         push_element(L, d, nl_ptr(t) + physical * (int64_t)item);
     else
         push_element(L, d, read_all(L, st, t, "item") + (size_t)logical * item);

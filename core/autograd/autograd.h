@@ -22,6 +22,7 @@ typedef struct np_hook_pair { /* saved-tensors hooks in force; refcounted */
     neap_tensor *(*unpack)(neap_ctx *c, struct np_slot *s);
     void (*drop)(struct np_slot *s);
     void *owner;
+    bool replay;           /* a recompute's: the graph it serves dies with the recompute */
 } np_hook_pair;
 void np_hook_pair_drop(neap_ctx *c, np_hook_pair *p);
 

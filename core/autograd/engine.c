@@ -528,14 +528,16 @@ static bool capture(np_pass *p, np_record *r)
     return true;
 }
 
-/* The buffer that contributions along an edge are added to: this pass's, or through a sink the outer pass's. */
+/* The buffer that contributions along an edge are added to: this pass's, or through sinks that of a pass further out. */
 static neap_tensor **buffer_of(np_pass *p, const np_edge *e)
 {
     np_record *r = e->node->record;
-    if (!r->sink) return &r->buf[e->out_nr];
-    np_record *o = r->sink->node->record;
-    while (o && o->pass != p->outer) o = o->outer;
-    return o ? &o->buf[r->sink->out_nr] : NULL;
+    while (r && r->sink) {
+        e = r->sink;
+        p = p->outer;
+        for (r = e->node->record; r && r->pass != p;) r = r->outer;
+    }
+    return r ? &r->buf[e->out_nr] : NULL;
 }
 
 static bool contribute(np_pass *p, const np_edge *e, neap_tensor *g_take)

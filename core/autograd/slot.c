@@ -135,6 +135,15 @@ static void pack_number(np_slot *s, const neap_tensor *t)
         s->f = np_load_double((neap_dtype)t->dtype, np_ptr(t));
 }
 
+/* Hooks that the function of a region enters itself have nothing to do while it runs again: what the throw-away graph
+ * saves dies with the recompute, so it is kept as it is. */
+static bool inside_replay(neap_ctx *c, const np_ambient_entry *e)
+{
+    while ((e = np_ambient_below(c, NP_AMB_HOOKS, e->id)) != NULL)
+        if (e->payload && ((np_hook_pair *)e->payload)->replay) return true;
+    return false;
+}
+
 bool np_slot_pack(neap_ctx *c, np_slot *s, neap_tensor *t, struct neap_node *owner, int out_nr)
 {
     if (!t) return true; /* a saved "none": state NONE */
@@ -149,10 +158,10 @@ bool np_slot_pack(neap_ctx *c, np_slot *s, neap_tensor *t, struct neap_node *own
     np_ambient_entry *e = c->ambient.n ? np_ambient_get(c, NP_AMB_HOOKS) : NULL;
     np_hook_pair *pair = e ? e->payload : NULL;
     bool ok;
-    if (!pair || pair->disabled)
-        ok = np_slot_hold(s, t, owner);
-    else if (pair->pack)
+    if (pair && pair->pack)
         ok = pair->pack(c, pair, s, t, owner);
+    else if (!pair || pair->disabled || inside_replay(c, e))
+        ok = np_slot_hold(s, t, owner);
     else
         ok = pack_user(c, s, t, pair);
     if (!ok) return false;

@@ -343,7 +343,7 @@ static bool recompute(neap_region *r, uint64_t key)
                        "%s: recomputes are nested %d deep; checkpoint fewer levels, or backward outside of the function",
                        r->name, c->region_depth);
     replay p = {.r = r, .key = key};
-    p.pair = (np_hook_pair){.refs = 1, .pack = replay_pack, .unpack = no_unpack, .owner = &p};
+    p.pair = (np_hook_pair){.refs = 1, .pack = replay_pack, .unpack = no_unpack, .owner = &p, .replay = true};
     np_range_log ranges = {0};
     uint64_t ids[N_STATE] = {0};
     size_t bytes = sizeof(neap_tensor *) * (size_t)(r->n_inputs + 1);

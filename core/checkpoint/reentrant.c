@@ -26,6 +26,7 @@ struct neap_reentrant {
     struct neap_reentrant *outer; /* of nested forwards */
     void (*outer_watch)(neap_ctx *c, neap_tensor *t);
     bool captured;             /* a tensor that requires grad met an op, and no input does */
+    uint64_t first_storage;    /* storages above this id were made inside */
     int64_t dtype, device;
 };
 
@@ -114,6 +115,7 @@ neap_reentrant *neap_reentrant_begin(neap_ctx *c, const neap_region_opts *o, nea
     }
     r->outer = c->reentrant;
     r->outer_watch = c->on_unrecorded;
+    r->first_storage = c->next_storage;
     c->reentrant = r;
     c->on_unrecorded = watch;
     return r;
@@ -145,10 +147,10 @@ static bool record(neap_reentrant *r, neap_tensor **results, int n)
     neap_tensor *fresh[NEAP_MAX_RESULTS];
     if (n > NEAP_MAX_RESULTS)
         return np_fail(c, NEAP_E_ARG, "%s: %d results, at most %d are possible", r->name, n, NEAP_MAX_RESULTS);
-    /* A result that is an input, or has a place of its own, is given back as an alias: its own graph stays. */
+    /* A result that came from outside, or has a place of its own, is given back as an alias: what others hold stays. */
     for (int j = 0; j < n; j++) {
         fresh[j] = results[j];
-        if (!results[j] || !results[j]->ag) continue;
+        if (!results[j] || (!results[j]->ag && results[j]->st->id > r->first_storage)) continue;
         fresh[j] = np_tensor_alias(results[j]);
         if (!fresh[j]) return false;
         np_drop(results[j]);
