@@ -4,12 +4,13 @@
  * The forward runs between lua_callk and its continuation, so it may yield. A recompute runs in a coroutine of its
  * own: when the region has what it needs, the op that was running yields and the coroutine is reset, which closes
  * its <close> variables without an error (a reentrant one always runs to its end). A yield of the user's own is resumed at once. What a recompute needs of
- * Lua lies in the anchor: the body, the plan of the arguments (plan.c), and the store. */
+ * Lua lies in the anchor: the body and the store. */
 #include "nl.h"
 
 /* In the store: the set of copied tables, the user's function, the record of checkpoint.once, the function that
- * runs a recompute inside its context (or false), then the upvalues as they were at the forward. */
-enum { S_COPIES = 1, S_FN, S_RECORD, S_AROUND, S_UPVALUES };
+ * runs a recompute inside its context (or nil), the number of arguments, their plan (plan.c), then the upvalues as
+ * they were at the forward. */
+enum { S_COPIES = 1, S_FN, S_RECORD, S_AROUND, S_N, S_ARGS };
 
 /* Arguments of checkpoint_call: the options' place is the guard's, once they are read. */
 enum { P_FN = 1, P_GUARD, P_RECORD, P_BODY, P_FORWARD, P_AROUND, P_ARGS };
@@ -69,26 +70,30 @@ static int resume_inside(lua_State *L)
     return 0;
 }
 
+static int number_of_args(lua_State *L, int store)
+{
+    lua_rawgeti(L, store, S_N);
+    int n = (int)lua_tointeger(L, -1);
+    lua_pop(L, 1);
+    return n;
+}
+
 /* The new coroutine stands ready: body, record, function, arguments on its stack. */
 static void prepare(lua_State *L, nl_state *st, nl_run *r, int anchor, int store)
 {
     lua_State *co = lua_newthread(L);
-    int thread = lua_gettop(L);
+    int thread = lua_gettop(L), n = number_of_args(L, store);
     r->dead = co;
-    lua_rawgeti(L, anchor, NL_A_FN);
-    lua_rawgeti(L, store, S_RECORD);
-    lua_rawgeti(L, store, S_FN);
-    lua_rawgeti(L, anchor, NL_A_ARGS);
-    lua_rawgeti(L, store, S_COPIES);
-    lua_pushinteger(L, 0); /* keeps plan and copies below the arguments */
-    int top = lua_gettop(L);
+    luaL_checkstack(L, n + 20, "too many arguments");
     adopt_thread(L, st, thread, co);
     r->has_scope = nl_scope_begin_raw(st, &r->scope);
     if (!r->has_scope) nl_raise(L, st, "checkpoint");
-    int n = nl_plan_push(L, st, r, top - 2, top - 1);
+    lua_rawgeti(L, store, S_COPIES);
+    lua_rawgeti(L, anchor, NL_A_FN);
+    lua_rawgeti(L, store, S_RECORD);
+    lua_rawgeti(L, store, S_FN);
+    nl_plan_push(L, st, r, store, S_ARGS, n, thread + 1);
     if (!lua_checkstack(co, n + 20)) nl_error(L, st, NEAP_E_NOMEM, "neap.checkpoint: out of memory for the recompute");
-    for (int i = 0; i < 3; i++) lua_pushvalue(L, thread + 1 + i);
-    lua_rotate(L, top + 1, 3);
     lua_xmove(L, co, n + 3);
     r->n_args = n + 2;
 }
@@ -188,8 +193,8 @@ static void note_changes(lua_State *L, nl_state *st, int store)
     int fn = lua_gettop(L);
     const char *name;
     if (lua_type(L, fn) == LUA_TFUNCTION && !lua_iscfunction(L, fn)) {
-        for (int i = 1; (name = lua_getupvalue(L, fn, i)); i++) {
-            lua_rawgeti(L, store, S_UPVALUES + i - 1);
+        for (int i = 1, at = S_ARGS + number_of_args(L, store); (name = lua_getupvalue(L, fn, i)); i++) {
+            lua_rawgeti(L, store, at + i - 1);
             if (!lua_rawequal(L, -1, -2)) add_change(L, st, name, fn + 2, fn + 1);
             lua_settop(L, fn);
         }
@@ -258,36 +263,35 @@ static void add_parents(lua_State *L, nl_state *st, int anchor, neap_tensor *con
     }
 }
 
-/* Pushes the table of what stands at S_... */
-static void make_store(lua_State *L, int copies)
+static int count_upvalues(lua_State *L, int fn)
 {
     int n = 0;
-    bool lua = lua_type(L, P_FN) == LUA_TFUNCTION && !lua_iscfunction(L, P_FN);
-    while (lua && lua_getupvalue(L, P_FN, n + 1)) n++, lua_pop(L, 1);
-    lua_createtable(L, S_UPVALUES - 1 + n, 0);
-    int store = lua_gettop(L);
-    for (int i = 0; i < n; i++) {
-        lua_getupvalue(L, P_FN, i + 1);
-        lua_rawseti(L, store, S_UPVALUES + i);
-    }
-    const int from[] = {copies, P_FN, P_RECORD, P_AROUND};
+    if (lua_type(L, fn) != LUA_TFUNCTION || lua_iscfunction(L, fn)) return 0;
+    while (lua_getupvalue(L, fn, n + 1)) n++, lua_pop(L, 1);
+    return n;
+}
+
+/* Pushes the anchor with its store. */
+static uint64_t make_anchor(lua_State *L, nl_state *st, nl_plan *p, int n_args, bool reentrant)
+{
+    int n_up = count_upvalues(L, P_FN);
+    uint64_t cell = nl_anchor_new(L, st);
+    int anchor = lua_gettop(L), store = anchor + 1;
+    lua_createtable(L, S_ARGS - 1 + n_args + n_up, 0);
+    nl_plan_make(L, st, p, store, S_ARGS, P_ARGS, n_args, reentrant);
+    const int from[] = {lua_gettop(L), P_FN, P_RECORD, P_AROUND};
     for (int i = 0; i < 4; i++) {
         lua_pushvalue(L, from[i]);
         lua_rawseti(L, store, S_COPIES + i);
     }
-}
-
-/* Pushes the anchor. */
-static uint64_t make_anchor(lua_State *L, nl_state *st, nl_plan *p, int n_args, bool reentrant)
-{
-    nl_plan_make(L, st, p, P_ARGS, n_args, reentrant);
-    int plan = lua_gettop(L) - 1;
-    uint64_t cell = nl_anchor_new(L, st);
-    int anchor = lua_gettop(L);
-    make_store(L, plan + 1);
+    lua_pushinteger(L, n_args);
+    lua_rawseti(L, store, S_N);
+    for (int i = 0; i < n_up; i++) {
+        lua_getupvalue(L, P_FN, i + 1);
+        lua_rawseti(L, store, S_ARGS + n_args + i);
+    }
+    lua_pushvalue(L, store);
     lua_rawseti(L, anchor, NL_A_STORE);
-    lua_pushvalue(L, plan);
-    lua_rawseti(L, anchor, NL_A_ARGS);
     lua_pushvalue(L, P_BODY);
     lua_rawseti(L, anchor, NL_A_FN);
     return cell;
@@ -309,8 +313,14 @@ static void find_captured(lua_State *L, nl_state *st, int n_args, bool reentrant
 /* What checkpoint.once remembered lives as long as the region, too. */
 static void keep_remembered(lua_State *L, nl_state *st, nl_guard *g)
 {
+    int n = lua_type(L, P_RECORD) == LUA_TTABLE ? (int)lua_rawlen(L, P_RECORD) : 0;
+    if (n == 0) return;
     nl_capture_begin(L, st);
-    nl_capture_find(L, st, P_RECORD);
+    for (int i = 1; i <= n; i++) {
+        lua_rawgeti(L, P_RECORD, i);
+        nl_capture_find(L, st, lua_gettop(L));
+        lua_pop(L, 1);
+    }
     if (!nl_capture_keep(st, g->cb)) nl_error(L, st, NEAP_E_NOMEM, "neap.checkpoint: out of memory");
 }
 
@@ -388,9 +398,10 @@ static bool begin_region(lua_State *L, nl_state *st, nl_guard *g, call_options *
     nl_plan p;
     if (!neap_grad_enabled(st->c)) return false;
     luaL_checkstack(L, 20, NULL);
+    int anchor = lua_gettop(L) + 1;
     *cell = make_anchor(L, st, &p, n_args, o->reentrant);
-    int anchor = lua_gettop(L);
     add_parents(L, st, anchor, p.v, p.n, covers, max);
+    lua_pushvalue(L, anchor);
     lua_setiuservalue(L, P_GUARD, 1); /* the guard keeps the anchor while the forward runs */
     find_captured(L, st, n_args, o->reentrant);
     g->cb = nl_callback_new(L, st, *cell, o->reentrant ? run_reentrant : run_recompute, "checkpoint", NL_LIFE_PLAIN);

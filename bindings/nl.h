@@ -306,10 +306,11 @@ typedef struct nl_plan {
     int buffer, copies, seen;  /* stack indices: more tensors; the set of copied tables; original table -> copy */
     bool whole;                /* tables are kept as they are, tensors in them are no inputs */
 } nl_plan;
-/* Pushes p's buffer, the plan of n arguments from `first` on, and the set of copies or nil. */
-void nl_plan_make(lua_State *L, nl_state *st, nl_plan *p, int first, int n, bool whole);
-/* Pushes the arguments, with the tensors of r in their places; their number. */
-int nl_plan_push(lua_State *L, nl_state *st, const nl_run *r, int plan, int copies);
+/* Puts the plan of n arguments from `first` on into the table `store` from `at` on. Pushes p's buffer, and the set of
+ * copies or nil. */
+void nl_plan_make(lua_State *L, nl_state *st, nl_plan *p, int store, int at, int first, int n, bool whole);
+/* Pushes the n arguments, with the tensors of r in their places. */
+void nl_plan_push(lua_State *L, nl_state *st, const nl_run *r, int store, int at, int n, int copies);
 
 /* ---- guards.c */
 nl_guard *nl_guard_new(lua_State *L, nl_state *st, const char *what); /* pushes it */

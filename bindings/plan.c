@@ -74,7 +74,7 @@ static bool any_table(lua_State *L, int first, int n)
     return false;
 }
 
-void nl_plan_make(lua_State *L, nl_state *st, nl_plan *p, int first, int n_args, bool whole)
+void nl_plan_make(lua_State *L, nl_state *st, nl_plan *p, int store, int at, int first, int n_args, bool whole)
 {
     luaL_checkstack(L, 12, NULL);
     p->L = L;
@@ -85,10 +85,8 @@ void nl_plan_make(lua_State *L, nl_state *st, nl_plan *p, int first, int n_args,
     p->whole = whole || !any_table(L, first, n_args);
     lua_pushnil(L);
     p->buffer = lua_gettop(L);
-    lua_createtable(L, n_args, 1);
-    int plan = lua_gettop(L);
-    p->copies = plan + 1;
-    p->seen = plan + 2;
+    p->copies = p->buffer + 1;
+    p->seen = p->buffer + 2;
     if (p->whole) {
         lua_pushnil(L);
     } else {
@@ -97,11 +95,9 @@ void nl_plan_make(lua_State *L, nl_state *st, nl_plan *p, int first, int n_args,
     }
     for (int i = 0; i < n_args; i++) {
         plan_value(p, first + i, 0);
-        lua_rawseti(L, plan, i + 1);
+        lua_rawseti(L, store, at + i);
     }
-    lua_pushinteger(L, n_args);
-    lua_setfield(L, plan, "n");
-    lua_settop(L, plan + 1);
+    lua_settop(L, p->copies);
 }
 
 /* Pushes a plan's value with the tensors of this recompute in it. */
@@ -143,22 +139,18 @@ static void rebuild(lua_State *L, nl_state *st, const nl_run *r, int idx, int co
     }
 }
 
-int nl_plan_push(lua_State *L, nl_state *st, const nl_run *r, int plan, int copies)
+void nl_plan_push(lua_State *L, nl_state *st, const nl_run *r, int store, int at, int n, int copies)
 {
     int made = 0;
-    lua_getfield(L, plan, "n");
-    int n = (int)lua_tointeger(L, -1);
-    lua_pop(L, 1);
     luaL_checkstack(L, n + 20, "too many arguments");
     if (lua_type(L, copies) == LUA_TTABLE) {
         lua_newtable(L);
         made = lua_gettop(L);
     }
-    for (int i = 1; i <= n; i++) {
-        lua_rawgeti(L, plan, i);
+    for (int i = 0; i < n; i++) {
+        lua_rawgeti(L, store, at + i);
         rebuild(L, st, r, -1, copies, made);
         lua_remove(L, -2);
     }
     if (made) lua_remove(L, made);
-    return n;
 }

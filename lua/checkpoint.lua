@@ -113,9 +113,10 @@ local function check_call(who, n, fn, options, last)
 end
 
 -- ---- once -----------------------------------------------------------------------------------------------
--- A region call has a record of what `once` returned in it, by order. While a region's function runs, its
--- frame lies on the stack of its coroutine. The original run appends to the records of all regions it is
--- inside of; a recompute takes from its own record, and hands on to regions that it opens anew.
+-- A region call has a record of what `once` returned in it, by order. While a region's function runs, a frame lies
+-- on the stack of its coroutine: the record itself in the original run, one that reads the record in a recompute.
+-- The original run appends to the records of all regions it is inside of; a recompute takes from its own record,
+-- and hands on to regions that it opens anew.
 
 local stacks = setmetatable({}, { __mode = "k" }) -- coroutine -> frames, innermost last
 local serial = 0
@@ -136,6 +137,7 @@ end
 
 local function pop(frame)
   local stack = frame.stack
+  frame.stack = nil
   for i = #stack, 1, -1 do
     if stack[i] == frame then
       table.remove(stack, i)
@@ -146,7 +148,12 @@ end
 
 local frame_meta = { __close = pop }
 
-local function push(record, replaying)
+-- serial 0: it has not run yet. at: how many results a recompute has taken from `record`.
+local function new_frame(record)
+  return setmetatable({ record = record, at = 0, stack = nil, serial = 0 }, frame_meta)
+end
+
+local function push(frame)
   local thread = coroutine.running()
   local stack = stacks[thread]
   if not stack then
@@ -154,17 +161,14 @@ local function push(record, replaying)
     stacks[thread] = stack
   end
   serial = serial + 1
-  local frame = setmetatable({ record = record, replaying = replaying, at = 0, stack = stack, serial = serial },
-    frame_meta)
+  frame.serial, frame.stack = serial, stack
   stack[#stack + 1] = frame
   return frame
 end
 
 -- Runs fn as one run of the region that `record` belongs to: the first run is the original.
 local function run(record, fn, ...)
-  local replaying = record.started
-  record.started = true
-  local _ <close> = push(record, replaying)
+  local _ <close> = push(record.serial == 0 and record or new_frame(record))
   return fn(...)
 end
 
@@ -176,14 +180,14 @@ function checkpoint.once(fn, ...)
   if not stack then return fn(...) end
   local results
   for _, frame in ipairs(stack) do
-    if frame.replaying then
+    if frame.record then
       frame.at = frame.at + 1
       results = results or frame.record[frame.at]
     end
   end
   results = results or table.pack(fn(...))
   for _, frame in ipairs(stack) do
-    if not frame.replaying then frame.record[#frame.record + 1] = results end
+    if not frame.record then frame[#frame + 1] = results end
   end
   return table.unpack(results, 1, results.n)
 end
@@ -335,15 +339,15 @@ local function call(fn, options, ...)
   if options.enabled == false then return fn(...) end
   if options.use_reentrant then
     if is_grad_enabled() then check_tables(...) end
-    return checkpoint_run(fn, options, {}, run, nil, nil, ...)
+    return checkpoint_run(fn, options, new_frame(nil), run, nil, nil, ...)
   end
   if options.context_fn == nil and options.policy == nil or not is_grad_enabled() then
-    return checkpoint_run(fn, options, {}, run, nil, nil, ...)
+    return checkpoint_run(fn, options, new_frame(nil), run, nil, nil, ...)
   end
   local forward, again = contexts(options)
   local function run_forward(...) return through(forward, run, ...) end
   local function around(resume) return through(again, resume) end
-  return checkpoint_run(fn, options, {}, run, forward and run_forward, again and around, ...)
+  return checkpoint_run(fn, options, new_frame(nil), run, forward and run_forward, again and around, ...)
 end
 
 -- Configure, then wrap.
