@@ -31,6 +31,18 @@ double nl_check_number(lua_State *L, nl_state *st, int idx, const char *fn, cons
     return lua_tonumber(L, idx);
 }
 
+const char *nl_check_text(lua_State *L, nl_state *st, int idx, const char *fn, const char *what)
+{
+    char got[80];
+    size_t n = 0;
+    if (lua_type(L, idx) != LUA_TSTRING)
+        nl_error(L, st, NEAP_E_ARG, "neap.%s: %s must be a string, got %s", fn, what, nl_kind(L, idx, got, sizeof got));
+    const char *s = lua_tolstring(L, idx, &n);
+    if (strlen(s) != n)
+        nl_error(L, st, NEAP_E_ARG, "neap.%s: %s holds a 0 byte after '%.60s', where other programs would end it", fn, what, s);
+    return s;
+}
+
 int64_t nl_check_dim(lua_State *L, nl_state *st, int idx, const char *fn, int ndim)
 {
     int64_t d = nl_check_integer(L, st, idx, fn, "the dimension");

@@ -45,7 +45,8 @@ static int backward(lua_State *L)
     uint64_t group = o.create_graph && st->n_callbacks ? nl_group_of(L, st, out) : 0;
     neap_retain(out);
     if (grad) neap_retain(grad);
-    int bad = neap_backward(st->c, out, grad, &o);
+    int base = nl_set_base(st, 1), bad = neap_backward(st->c, out, grad, &o);
+    nl_set_base(st, base);
     neap_free(out);
     neap_free(grad);
     if (bad) return raise_pass(L, st, "backward");
@@ -168,7 +169,8 @@ static int grad(lua_State *L)
     uint64_t group = o.create_graph && st->n_callbacks ? nl_group_of(L, st, outs.v[0]) : 0;
     for (int i = 0; i < outs.n; i++) neap_retain(outs.v[i]);
     for (int i = 0; i < in.n; i++) neap_retain(in.v[i]);
-    int bad = neap_grad(st->c, outs.v, grads, outs.n, in.v, in.n, &o, results);
+    int base = nl_set_base(st, 1), bad = neap_grad(st->c, outs.v, grads, outs.n, in.v, in.n, &o, results);
+    nl_set_base(st, base);
     for (int i = 0; i < in.n; i++) neap_free(in.v[i]), h[i]->t = results[i];
     for (int i = 0; i < outs.n; i++) neap_free(outs.v[i]);
     if (bad) return raise_pass(L, st, "grad");

@@ -29,10 +29,7 @@ static file_box *push_file_box(lua_State *L)
 
 static const char *check_path(lua_State *L, nl_state *st, const char *fn)
 {
-    char got[80];
-    if (lua_type(L, 1) != LUA_TSTRING)
-        nl_error(L, st, NEAP_E_ARG, "neap.%s: the path must be a string, got %s", fn, nl_kind(L, 1, got, sizeof got));
-    return lua_tostring(L, 1);
+    return nl_check_text(L, st, 1, fn, "the path");
 }
 
 /* Pushes a list of name, value, name, value ... of the metadata option; the strings stay in it. */
@@ -54,10 +51,8 @@ static const char **read_metadata(lua_State *L, nl_state *st, int *n)
         lua_rawgeti(L, keys, i + 1);
         lua_pushvalue(L, -1);
         lua_rawget(L, table);
-        if (lua_type(L, -2) != LUA_TSTRING || lua_type(L, -1) != LUA_TSTRING)
-            nl_error(L, st, NEAP_E_ARG, "neap.save: metadata must have strings as names and values");
-        pairs[2 * i] = lua_tostring(L, -2);
-        pairs[2 * i + 1] = lua_tostring(L, -1);
+        pairs[2 * i] = nl_check_text(L, st, -2, "save", "a name in the metadata");
+        pairs[2 * i + 1] = nl_check_text(L, st, -1, "save", "a value in the metadata");
         lua_pop(L, 2); /* both stay alive in the metadata table */
     }
     return pairs;
@@ -79,15 +74,16 @@ static int save(lua_State *L)
     const char **names = lua_newuserdatauv(L, sizeof *names * (size_t)(n + 1), 0);
     neap_tensor **tensors = lua_newuserdatauv(L, sizeof *tensors * (size_t)(n + 1), 0);
     for (int i = 0; i < n; i++) {
-        if (lua_rawgeti(L, keys, i + 1) != LUA_TSTRING)
-            return nl_error(L, st, NEAP_E_ARG, "neap.save: names must be strings, got %s", nl_kind(L, -1, got, sizeof got));
-        names[i] = lua_tostring(L, -1);
+        lua_rawgeti(L, keys, i + 1);
+        names[i] = nl_check_text(L, st, -1, "save", "a name");
         snprintf(what, sizeof what, "'%.90s'", names[i]);
         lua_rawget(L, 2);
         tensors[i] = nl_check_tensor(L, st, -1, "save", what);
         lua_pop(L, 1);
     }
-    return neap_save(st->c, path, n, names, tensors, n_meta, meta) ? nl_raise(L, st, "save") : 0;
+    int base = nl_set_base(st, 1), bad = neap_save(st->c, path, n, names, tensors, n_meta, meta);
+    nl_set_base(st, base);
+    return bad ? nl_raise(L, st, "save") : 0;
 }
 
 /* load(path) -> tensors, metadata */

@@ -438,7 +438,8 @@ static int gradcheck(lua_State *L)
     lua_rawseti(L, -2, NL_A_FN);
     nl_callback *cb = nl_callback_new(L, st, cell, nl_run_plain, "gradcheck", NL_LIFE_SCOPE);
     for (int i = 0; i < n; i++) neap_retain(inputs[i]);
-    int bad = neap_gradcheck(st->c, nl_callback_fn(cb), inputs, n, eps, atol, rtol, order);
+    int base = nl_set_base(st, 1), bad = neap_gradcheck(st->c, nl_callback_fn(cb), inputs, n, eps, atol, rtol, order);
+    nl_set_base(st, base);
     for (int i = 0; i < n; i++) neap_free(inputs[i]);
     nl_callback_release(cb);
     if (bad) return nl_raise(L, st, "gradcheck");

@@ -29,10 +29,38 @@ static void step(cursor *c, const char *op, np_frame *f)
     if (c->st->n_callbacks && y->ag) nl_anchor_handle(c->L, c->st, c->box, c->box_at);
 }
 
+typedef enum part { PART_OTHER, PART_DOTS, PART_NEWAXIS } part;
+
+static part special(cursor *c, int idx)
+{
+    if (lua_type(c->L, idx) != LUA_TLIGHTUSERDATA) return PART_OTHER;
+    const void *p = lua_touserdata(c->L, idx);
+    return p == &c->st->dots ? PART_DOTS : p == &c->st->newaxis ? PART_NEWAXIS : PART_OTHER;
+}
+
+/* Dimensions that the parts from..n of the key take. */
+static int dims_of_parts(cursor *c, int key, int from, int n)
+{
+    int used = 0;
+    for (int i = from; i <= n; i++) {
+        lua_rawgeti(c->L, key, i);
+        nl_handle *h = nl_handle_at(c->L, c->st, -1);
+        if (h && h->t && neap_dtype_of(h->t) == NEAP_BOOL)
+            used += h->t->ndim;
+        else if (special(c, -1) == PART_OTHER)
+            used++;
+        lua_pop(c->L, 1);
+    }
+    return used;
+}
+
 static void need_dim(cursor *c)
 {
-    if (c->dim >= c->t->ndim)
-        nl_error(c->L, c->st, NEAP_E_INDEX, "neap.index: too many positions for a tensor of %d dimensions", c->t->ndim);
+    if (c->dim < c->t->ndim) return;
+    int ndim = nl_check_tensor(c->L, c->st, 1, "index", "x")->ndim;
+    int given = lua_type(c->L, 2) == LUA_TTABLE ? dims_of_parts(c, 2, 1, (int)lua_rawlen(c->L, 2)) : 1;
+    nl_error(c->L, c->st, NEAP_E_INDEX, "neap.index: too many positions: %d for a tensor of %d dimension%s", given, ndim,
+             ndim == 1 ? "" : "s");
 }
 
 static int64_t place(cursor *c, int idx, const char *what)
@@ -121,31 +149,16 @@ static void pick_part(cursor *c, neap_tensor *k)
     c->dim += neap_dtype_of(k) == NEAP_BOOL ? k->ndim : 1;
 }
 
-typedef enum part { PART_OTHER, PART_DOTS, PART_NEWAXIS } part;
-
-static part special(cursor *c, int idx)
-{
-    if (lua_type(c->L, idx) != LUA_TLIGHTUSERDATA) return PART_OTHER;
-    const void *p = lua_touserdata(c->L, idx);
-    return p == &c->st->dots ? PART_DOTS : p == &c->st->newaxis ? PART_NEWAXIS : PART_OTHER;
-}
-
 /* How many dimensions the parts after `from` take: what neap.dots leaves. */
 static int dims_after(cursor *c, int key, int from, int n)
 {
-    int used = 0;
     for (int i = from; i <= n; i++) {
         lua_rawgeti(c->L, key, i);
-        nl_handle *h = nl_handle_at(c->L, c->st, -1);
-        part p = special(c, -1);
-        if (p == PART_DOTS) nl_error(c->L, c->st, NEAP_E_INDEX, "neap.index: neap.dots can stand in an index only once");
-        if (h && h->t && neap_dtype_of(h->t) == NEAP_BOOL)
-            used += h->t->ndim;
-        else if (p != PART_NEWAXIS)
-            used++;
+        if (special(c, -1) == PART_DOTS)
+            nl_error(c->L, c->st, NEAP_E_INDEX, "neap.index: neap.dots can stand in an index only once");
         lua_pop(c->L, 1);
     }
-    return used;
+    return dims_of_parts(c, key, from, n);
 }
 
 static void one_part(cursor *c, int idx)

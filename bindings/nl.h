@@ -232,6 +232,8 @@ double nl_number_option(lua_State *L, nl_state *st, int idx, const char *fn, con
 /* A shape at idx: one list or shape object, or numbers up to last. Returns the number of dims; *used arguments. */
 int nl_check_shape(lua_State *L, nl_state *st, int idx, int last, const char *fn, int64_t *shape, int *used);
 const char *nl_nearest(const char *name, const char *const *names, int n); /* NULL: none is near */
+/* The string at idx for C functions: one with a 0 byte, which they would take for its end, is an error. */
+const char *nl_check_text(lua_State *L, nl_state *st, int idx, const char *fn, const char *what);
 
 /* ---- tensor.c */
 static inline char *nl_ptr(const neap_tensor *t) /* the first element */
@@ -268,6 +270,12 @@ int nl_index_write(lua_State *L, nl_state *st);                   /* x[k] = v */
 void nl_open_index(lua_State *L, nl_state *st);
 void nl_open_ops(lua_State *L, nl_state *st);                     /* neap table on top, methods below it */
 bool nl_dispatch(nl_state *st, np_frame *f);                      /* in the caller's base */
+static inline int nl_set_base(nl_state *st, int base)             /* of positions in texts; gives the one before */
+{
+    int before = st->c->base;
+    st->c->base = base;
+    return before;
+}
 /* Calls a registry op by name; attributes are set in f beforehand. Result 0, others dropped. NULL: pending. */
 neap_tensor *nl_call(nl_state *st, const char *name, np_frame *f, neap_tensor *const *in, int n_in);
 bool nl_push_op(lua_State *L, nl_state *st, const np_op *op);     /* neap.ops.NAME */

@@ -54,7 +54,8 @@ static int adamw_step(lua_State *L)
     lists l = read_params(L, st, 2, fn);
     neap_tensor **m = same_list(L, st, 3, fn, "m", l.n), **v = same_list(L, st, 4, fn, "v", l.n);
     take_grads(&l);
-    int bad = neap_adamw_step(st->c, &o, l.n, l.params, l.grads, m, v);
+    int base = nl_set_base(st, 1), bad = neap_adamw_step(st->c, &o, l.n, l.params, l.grads, m, v);
+    nl_set_base(st, base);
     drop_grads(&l);
     return bad ? nl_raise(L, st, fn) : 0;
 }
@@ -76,7 +77,8 @@ static int sgd_step(lua_State *L)
     lists l = read_params(L, st, 2, fn);
     neap_tensor **bufs = lua_isnoneornil(L, 3) ? NULL : same_list(L, st, 3, fn, "buffers", l.n);
     take_grads(&l);
-    int bad = neap_sgd_step(st->c, &o, l.n, l.params, l.grads, bufs);
+    int base = nl_set_base(st, 1), bad = neap_sgd_step(st->c, &o, l.n, l.params, l.grads, bufs);
+    nl_set_base(st, base);
     drop_grads(&l);
     return bad ? nl_raise(L, st, fn) : 0;
 }

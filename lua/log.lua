@@ -53,7 +53,7 @@ local function number_text(v)
 end
 
 local function open(who, path, mode)
-  if type(path) ~= "string" then util.fail("E-ARG", "%s: needs a path, got %s", who, util.kind(path)) end
+  util.path(who, path)
   local file, why = io.open(path, mode)
   if not file then util.fail("E-IO", "%s: cannot open %s", who, why) end
   return file

@@ -181,7 +181,7 @@ function methods:svg() return getmetatable(self).svg end
 
 --- Writes the SVG file; returns the plot.
 function methods:save(path)
-  if type(path) ~= "string" then util.fail("E-ARG", "plot:save: needs a path, got %s", util.kind(path)) end
+  util.path("plot:save", path)
   local file, why = io.open(path, "wb")
   if not file then util.fail("E-IO", "plot:save: cannot open %s", why) end
   local ok, trouble = file:write(self:svg())

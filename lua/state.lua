@@ -42,6 +42,7 @@ local function check(who, folder, objects)
   if type(folder) ~= "string" or folder == "" then
     util.fail("E-ARG", "%s: needs a folder, got %s", who, util.kind(folder))
   end
+  util.path(who, folder)
   if type(objects) ~= "table" or getmetatable(objects) ~= nil then
     util.fail("E-ARG", "%s: needs a table such as {model = model, opt = opt, step = 1}, got %s", who,
       util.kind(objects))
@@ -65,8 +66,36 @@ function state.save_state(folder, objects)
   neap.save(folder .. "/" .. file_name, tensors, { metadata = { state = text } })
 end
 
+-- A state with tensors of its own.
+local function snapshot(v)
+  if neap.is_tensor(v) then return v:detach():clone() end
+  if type(v) ~= "table" then return v end
+  local copy = {}
+  for key, value in next, v do copy[key] = snapshot(value) end
+  return copy
+end
+
+-- Each object from its state, or none: those that were filled before one failed get back what they held.
+local function fill(objects, values)
+  local names, before = {}, {}
+  for name in next, objects do names[#names + 1] = name end
+  table.sort(names)
+  for i, name in ipairs(names) do
+    local object = objects[name]
+    if has_method(object, "state_dict") then before[name] = snapshot(object:state_dict()) end
+    local ok, e = pcall(object.load_state_dict, object, values[name])
+    if not ok then
+      for k = i, 1, -1 do
+        if before[names[k]] then pcall(objects[names[k]].load_state_dict, objects[names[k]], before[names[k]]) end
+      end
+      error(e, 0)
+    end
+  end
+end
+
 --- Fills the objects that have load_state_dict from what save_state wrote; returns everything else in a table.
--- A name among the objects that was not saved is an error.
+-- A name among the objects that was not saved is an error, and so is a state that does not fit: then no object has
+-- changed.
 function state.load_state(folder, objects)
   objects = objects == nil and {} or objects
   check("neap.load_state", folder, objects)
@@ -74,6 +103,9 @@ function state.load_state(folder, objects)
   local tensors, metadata = neap.load(path)
   if not metadata or not metadata.state then util.fail("E-FORMAT", "neap.load_state: %s holds no saved state", path) end
   local saved = json.decode(metadata.state, path)
+  if type(saved) ~= "table" or type(saved.values) ~= "table" then
+    util.fail("E-FORMAT", "neap.load_state: %s holds no saved state", path)
+  end
   local values = restore(saved.values, tensors, path)
   for name, object in next, objects do
     if not has_method(object, "load_state_dict") then
@@ -84,10 +116,8 @@ function state.load_state(folder, objects)
       util.fail("E-ARG", "neap.load_state: '%s' is not in %s", name, path)
     end
   end
-  for name, object in next, objects do
-    object:load_state_dict(values[name])
-    values[name] = nil
-  end
+  fill(objects, values)
+  for name in next, objects do values[name] = nil end
   neap.default_generator():set_state(saved.generator)
   return values
 end

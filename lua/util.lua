@@ -52,13 +52,15 @@ local function distance(a, b, limit)
   return previous[m]
 end
 
---- The name in a list (or among the string keys of a table) nearest to `name`, or nil when none is near.
+--- The name in a list (or among the string keys of a table) nearest to `name`, or nil when none is near. Of equally
+-- near ones it is one that begins with `name`.
 function util.nearest(name, names)
   local limit = math.max(1, #name // 3)
   local best, best_distance
   local function try(candidate)
     if type(candidate) ~= "string" then return end
     local d = distance(name:lower(), candidate:lower(), limit)
+    if candidate:sub(1, #name) == name then d = d - 0.5 end
     if d <= limit and (not best or d < best_distance or (d == best_distance and candidate < best)) then
       best, best_distance = candidate, d
     end
@@ -72,6 +74,15 @@ function util.nearest(name, names)
 end
 
 local none = setmetatable({}, { __newindex = function() error("an option table is never changed", 2) end })
+
+--- A path for io.open, which would take a 0 byte for its end.
+function util.path(who, path)
+  if type(path) ~= "string" or path == "" then util.fail("E-ARG", "%s: needs a path, got %s", who, util.kind(path)) end
+  if path:find("\0", 1, true) then
+    util.fail("E-ARG", "%s: the path holds a 0 byte after '%s'", who, path:match("^[^\0]*"))
+  end
+  return path
+end
 
 --- Checks an option table: a table with string keys among `known`. Returns it, or an empty one for nil.
 -- @param who the function's name for messages

@@ -67,6 +67,22 @@ NP_CPU(full_like)(np_frame *f)
     return fill_attr(f);
 }
 
+NP_CPU(flip)(np_frame *f)
+{
+    const neap_tensor *x = f->in[0];
+    neap_tensor back = *x; /* x read from its last element on */
+    int64_t stride[NEAP_MAX_DIMS], offset = x->offset;
+    if (x->numel == 0) return true;
+    memcpy(stride, x->stride, sizeof stride);
+    for (int i = 0; i < f->attr[0].n; i++) {
+        int64_t d = f->attr[0].v[i] < 0 ? f->attr[0].v[i] + x->ndim : f->attr[0].v[i];
+        offset += (x->shape[d] - 1) * stride[d];
+        stride[d] = -stride[d];
+    }
+    np_tensor_geometry(&back, x->ndim, x->shape, stride, offset);
+    return np_copy_into(f->c, f->out[0], &back);
+}
+
 NP_CPU(cat)(np_frame *f)
 {
     int d = (int)f->attr[0].i;
@@ -122,6 +138,40 @@ static void identity_grad(np_back *b)
 NP_OP(clone) = {
     NP_NAMED(clone),        .args = "x:T -> y:T",  .tags = NP_POINTWISE | NP_CHEAP | NP_ANYWHERE,
     .infer = np_infer_same, .grad = identity_grad, .sample = np_sample_unary,
+};
+
+/* flip(x, dims): a copy with the order of elements turned round along these dimensions. x:flip(1). */
+static bool flip_infer(np_frame *f)
+{
+    unsigned seen = 0;
+    if (!np_infer_same(f)) return false;
+    for (int i = 0; i < f->attr[0].n; i++) {
+        int d = np_wrap_dim(f->c, f->attr[0].v[i], f->in[0]->ndim);
+        if (d < 0) return false;
+        if (seen & 1u << d) return np_fail(f->c, NEAP_E_DIMS, "dimension %d is given twice", d + f->c->base);
+        seen |= 1u << d;
+    }
+    return true;
+}
+
+static void flip_grad(np_back *b)
+{
+    b->dx[0] = np_flip(b, b->g[0], b->attr[0].v, b->attr[0].n);
+}
+
+static bool flip_sample(np_sampler *s, int i)
+{
+    int64_t n = s->large ? 1000 : 3;
+    if (i > 2) return false;
+    s->lists[0][0] = i == 0 ? 0 : -1;
+    s->lists[0][1] = 0;
+    s->attr[0] = (np_attr){.v = s->lists[0], .n = i == 2 ? 2 : 1, .has = 1};
+    return np_s_tensor(s, -2, 2, i, 2, n, (int64_t)4);
+}
+
+NP_OP(flip) = {
+    NP_NAMED(flip),      .args = "x:T dims:dims -> y:T", .tags = NP_CHEAP | NP_ANYWHERE,
+    .infer = flip_infer, .grad = flip_grad,              .sample = flip_sample,
 };
 
 /* contiguous(x): x with its elements in row-major order in memory; a view of x itself when they are already.

@@ -201,7 +201,7 @@ static NP_APART bool check_stale_views(np_frame *f)
         if (t && t->ag && is_stale(t))
             return np_fail(f->c, NEAP_E_INPLACE,
                            "argument %d is a view taken before its base was changed in place; take the view again",
-                           i + 1);
+                           i + f->c->base);
     }
     return true;
 }
@@ -263,7 +263,7 @@ static NP_APART bool required_present(np_frame *f, const np_op_facts *facts)
     if (facts->schema.list) {
         if (f->n_in == 0) return np_fail(f->c, NEAP_E_ARG, "the list of tensors is empty");
         for (int i = 0; i < f->n_in; i++)
-            if (!f->in[i]) return np_fail(f->c, NEAP_E_ARG, "tensor %d of the list is missing", i + 1);
+            if (!f->in[i]) return np_fail(f->c, NEAP_E_ARG, "tensor %d of the list is missing", i + f->c->base);
         return true;
     }
     if (f->n_in < facts->n_needed) return fail_missing(f, facts);

@@ -1,0 +1,76 @@
+--- What people write by mistake, and what they are told: a code, the values, and nothing half done.
+local neap = require "neap"
+
+local function refused(code, fn, ...)
+  local ok, e = pcall(fn, ...)
+  assert.is_false(ok, "nothing was raised")
+  assert.equal(code, neap.error_code(e), tostring(e))
+  return e
+end
+
+local function says(text, code, fn, ...)
+  local e = refused(code, fn, ...)
+  assert.truthy(e:find(text, 1, true), e)
+end
+
+describe("files", function()
+  local path = os.tmpname()
+  teardown(function() os.execute("rm -rf '" .. path .. "'") end)
+
+  it("a 0 byte in a path or name is refused", function()
+    local t = { a = neap.ones(2) }
+    refused("E-ARG", neap.save, path .. "\0x", t)
+    refused("E-ARG", neap.save, path, { ["a\0b"] = neap.ones(2) })
+    refused("E-ARG", neap.save, path, t, { metadata = { a = "b\0c" } })
+    refused("E-ARG", neap.save, path, t, { metadata = { ["a\0"] = "b" } })
+    refused("E-ARG", neap.load, path .. "\0x")
+    refused("E-ARG", neap.read_idx, path .. "\0x")
+    refused("E-ARG", neap.save_state, path .. "\0x", {})
+    refused("E-ARG", neap.load_state, path .. "\0x", {})
+    refused("E-ARG", function() neap.log.csv(path .. "\0x") end)
+    refused("E-ARG", function() neap.plot.line({ 1, 2 }):save(path .. "\0x") end)
+  end)
+
+  it("load_state fills every object or none", function()
+    os.remove(path)
+    local function pair(width) return { a = neap.nn.Linear(2, 2), b = neap.nn.Linear(2, width), c = neap.nn.Linear(2, 2) } end
+    neap.save_state(path, pair(2))
+    local mine = pair(3)
+    local before = { neap.hash(mine.a.weight), neap.hash(mine.b.weight), neap.hash(mine.c.weight) }
+    refused("E-ARG", neap.load_state, path, mine)
+    assert.same(before, { neap.hash(mine.a.weight), neap.hash(mine.b.weight), neap.hash(mine.c.weight) })
+    local opt_a = neap.optim.AdamW(mine.a:parameters(), { lr = 0.5 })
+    neap.save_state(path, { m = neap.nn.Linear(2, 2), a = opt_a })
+    local m, opt_b = neap.nn.Linear(2, 3), neap.optim.AdamW(mine.a:parameters(), { lr = 0.25 })
+    refused("E-ARG", neap.load_state, path, { m = m, a = opt_b })
+    assert.equal(0.25, opt_b.lr)
+  end)
+end)
+
+describe("texts", function()
+  it("count from 1", function()
+    local x = neap.ones(2, { requires_grad = true })
+    says("input 1 did", "E-UNUSED", neap.grad, neap.ones(1, { requires_grad = true }):sum(), x)
+    x:sum():backward()
+    says("parameter 1 ", "E-SHAPE", neap.adamw_step, {}, { x }, { neap.ones(3) }, { neap.ones(2) })
+  end)
+
+  it("an index with too many positions says how many", function()
+    local x = neap.ones(2, 3)
+    says("too many positions: 3 for a tensor of 2 dimensions", "E-INDEX", function() return x[{ 1, 2, 3 }] end)
+    says("too many positions: 1 for a tensor of 0 dimensions", "E-INDEX", function() return neap.tensor(1)[1] end)
+    says("x:flip(dim)", "E-INDEX", function() return x[{ { 1, 2, -1 } }] end)
+  end)
+end)
+
+describe("flip", function()
+  it("turns dimensions round", function()
+    local x = neap.tensor { { 1, 2, 3 }, { 4, 5, 6 } }
+    assert.same({ { 4, 5, 6 }, { 1, 2, 3 } }, x:flip(1):totable())
+    assert.same({ { 3, 2, 1 }, { 6, 5, 4 } }, x:flip(-1):totable())
+    assert.same({ { 6, 5, 4 }, { 3, 2, 1 } }, x:flip(1, 2):totable())
+    assert.same({ { 6, 3 }, { 5, 2 }, { 4, 1 } }, x:t():flip({ 1, 2 }):totable())
+    refused("E-DIMS", x.flip, x, 1, -2)
+    refused("E-DIMS", x.flip, x, 3)
+  end)
+end)
