@@ -407,8 +407,43 @@ static struct {
     int (*read_history)(const char *path);
     int (*write_history)(const char *path);
     int (*stifle_history)(int n);
+    int *completion_over;
     char history[PATH_MAX];
 } editor;
+
+static const char completer[] = "neap.complete"; /* registry: text -> list of whole words, their common part first */
+
+/* light userdata: the text, where the list goes. */
+static int make_completions(lua_State *L)
+{
+    char ***out = lua_touserdata(L, 2);
+    lua_getfield(L, LUA_REGISTRYINDEX, completer);
+    lua_pushstring(L, lua_touserdata(L, 1));
+    lua_call(L, 1, 1);
+    size_t n = lua_rawlen(L, -1);
+    char **list = n ? calloc(n + 1, sizeof *list) : NULL;
+    for (size_t i = 0; list && i < n; i++, lua_pop(L, 1)) {
+        lua_rawgeti(L, 3, (lua_Integer)i + 1);
+        if (!(list[i] = strdup(lua_tostring(L, -1)))) break;
+    }
+    *out = list;
+    return 0;
+}
+
+/* The editor's hook. No file names follow when there is nothing; an error is nothing, too. */
+static char **complete(const char *text, int start, int end)
+{
+    lua_State *L = main_state;
+    char **list = NULL;
+    (void)start, (void)end;
+    *editor.completion_over = 1;
+    if (!*text || !lua_checkstack(L, 3)) return NULL;
+    lua_pushcfunction(L, make_completions);
+    lua_pushlightuserdata(L, (void *)text);
+    lua_pushlightuserdata(L, (void *)&list);
+    if (lua_pcall(L, 2, 0, 0) != LUA_OK) lua_pop(L, 1);
+    return list;
+}
 
 static void make_folders(char *path)
 {
@@ -421,6 +456,20 @@ static void make_folders(char *path)
 }
 
 static void *symbol(void *lib, const char *name) { return dlsym(lib, name); }
+
+/* Tab completes, where the editor has the hooks for it. */
+static void open_completion(void *lib)
+{
+    static const char breaks[] = " \t\n+-*/%^#&~|<>=(){}[];,\"'";
+    char **(**hook)(const char *, int, int) = symbol(lib, "rl_attempted_completion_function");
+    const char **words = symbol(lib, "rl_basic_word_break_characters");
+    int *space = symbol(lib, "rl_completion_append_character");
+    editor.completion_over = symbol(lib, "rl_attempted_completion_over");
+    if (!hook || !words || !space || !editor.completion_over) return;
+    *hook = complete;
+    *words = breaks;
+    *space = 0;
+}
 
 static void open_editor(void)
 {
@@ -436,6 +485,7 @@ static void open_editor(void)
     memcpy(&editor.read_history, &f[2], sizeof f[2]);
     memcpy(&editor.write_history, &f[3], sizeof f[3]);
     memcpy(&editor.stifle_history, &f[4], sizeof f[4]);
+    open_completion(lib);
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME"), *under = "";
     if (!state || !*state) state = home, under = "/.local/state";
     if (!state || !*state) return;
@@ -505,6 +555,15 @@ static int prompt_call(lua_State *L)
     return lua_gettop(L);
 }
 
+/* complete(f): f(text) -> list. */
+static int prompt_complete(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TFUNCTION);
+    lua_settop(L, 1);
+    lua_setfield(L, LUA_REGISTRYINDEX, completer);
+    return 0;
+}
+
 static int prompt_traceback(lua_State *L)
 {
     lua_pushstring(L, full_traceback);
@@ -515,7 +574,7 @@ static int interactive(lua_State *L)
 {
     static const luaL_Reg host[] = {
         { "line", prompt_line }, { "history", prompt_history }, { "call", prompt_call },
-        { "traceback", prompt_traceback }, { NULL, NULL }
+        { "traceback", prompt_traceback }, { "complete", prompt_complete }, { NULL, NULL }
     };
     open_editor();
     lua_getglobal(L, "require");

@@ -573,6 +573,9 @@ function help.find(neap, name, value, kind)
   return found or nil
 end
 
+--- All items.
+function help.items() return everything().items end
+
 --- The last parts of all names, for "did you mean".
 function help.names()
   local names = {}

@@ -1,5 +1,5 @@
 --- The prompt of the `neap` program. Returns a function of the host's table: line(prompt), history(line),
--- call(f, ...), traceback().
+-- call(f, ...), traceback(), complete(fn).
 --
 -- What is typed runs in a session table over _G, so nothing global changes. Reading a name that was never
 -- defined is an error; `local` variables at the top of a chunk are kept as session variables. neap, nn, optim,
@@ -176,6 +176,7 @@ Type an expression to see its value, a statement to run it; a line that is not c
   ;       at the end of an expression: do not show the value
   _       the last value shown
   .bt     the whole traceback of the last error
+  Tab     completes names, fields and methods
   Ctrl-C  stops what runs, Ctrl-D leaves
 ?neap lists all names, ?nn ?optim ?data those of a part, ?E-SHAPE explains an error code.]]
 
@@ -220,6 +221,59 @@ local function word_of(env, line)
   return word and rawget(env, word) == nil and rawget(_G, word) == nil and words[word] or nil
 end
 
+-- ---- completion -----------------------------------------------------------------------------------------------
+
+local keywords = { "break", "else", "elseif", "false", "function", "goto", "local", "nil", "repeat", "return", "then",
+  "true", "until", "while" }
+
+-- The names that may follow a prefix such as "neap." or "x:", each true in the result.
+local function names_after(env, owner, mark)
+  local names = {}
+  local function add(t)
+    for key in next, t do
+      if type(key) == "string" then names[key] = true end
+    end
+  end
+  if mark == "" then
+    for _, t in ipairs({ env, _G, parts }) do add(t) end
+    for _, word in ipairs(keywords) do names[word] = true end
+    return names
+  end
+  local value = look_up(env, owner)
+  local kind = kind_of(env, owner .. mark)
+  if value == env.neap then kind = "neap" end
+  if type(value) == "table" and kind ~= "neap" then
+    add(value)
+    if kind == "Module" then add(getmetatable(value).store or {}) end
+  end
+  for _, item in ipairs(require("neap.help").items()) do
+    local of, dot, name = item.name:match("^(%a+)([.:])([%w_]+)")
+    if of == kind and (dot == mark or item.method) then names[name] = true end
+    if kind == "Tensor" and item.method then names[item.name:match("[%w_]+$")] = true end
+  end
+  if kind == "neap" then add(parts) end
+  return names
+end
+
+-- Whole words that begin with the text, in order; before them what all of them begin with.
+local function completions(env, text)
+  local owner, mark, start = text:match("^([%w_.:]-)([.:]?)([%w_]*)$")
+  if not start then return {} end
+  local list = {}
+  for name in pairs(names_after(env, owner, mark)) do
+    if name:sub(1, #start) == start and (start ~= "" or name:sub(1, 1) ~= "_") then
+      list[#list + 1] = owner .. mark .. name
+    end
+  end
+  table.sort(list)
+  local common = list[1]
+  for _, name in ipairs(list) do
+    while name:sub(1, #common) ~= common do common = common:sub(1, -2) end
+  end
+  table.insert(list, 1, common)
+  return list
+end
+
 -- ---- the loop -----------------------------------------------------------------------------------------------
 
 local function show(value)
@@ -237,6 +291,7 @@ end
 
 return function(host)
   local env, promoted, told = new_session(), {}, false
+  host.complete(function(text) return completions(env, text) end)
 
   local function run(text)
     local quiet = text:match(";%s*$") ~= nil

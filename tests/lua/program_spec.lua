@@ -302,6 +302,24 @@ describe("the prompt", function()
     assert.is_truthy(out:find("nothing is known about", 1, true), out)
   end)
 
+  it("completes globals, fields and methods", function()
+    local complete
+    local lines = { "x = require('neap').ones(2)", "layer = nn.Linear(1, 1)" }
+    require "neap.repl" {
+      line = function() return table.remove(lines, 1) end, history = function() end,
+      call = function(f, ...) return pcall(f, ...) end, traceback = function() end,
+      complete = function(f) complete = f end,
+    }
+    for text, wanted in pairs { ["neap.matm"] = "neap.matmul", ["x:tota"] = "x:totable",
+      ["x.requires_g"] = "x.requires_grad", ["nn.Embed"] = "nn.Embedding", ["lay"] = "layer",
+      ["layer.wei"] = "layer.weight", ["string.rep"] = "string.rep",
+      ["layer:named_p"] = "layer:named_parameters", ["optim.AdamW"] = "optim.AdamW", ["loc"] = "local" } do
+      assert.equal(wanted, complete(text)[1], text)
+    end
+    assert.same({ "neap.zeros", "neap.zeros", "neap.zeros_like" }, complete "neap.zeros")
+    assert.same({}, complete "no_such.thing")
+  end)
+
   it("leaves the globals as they are", function()
     local out = prompt "x = 1\n_G.x\nrawget(_G, 'neap')\n"
     assert.is_truthy(out:find("> nil\n> nil\n", 1, true), out)
