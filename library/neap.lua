@@ -672,6 +672,21 @@ function neap.clone(x) end
 ---@return neap.Tensor
 function Tensor:clone() end
 
+--- `neap.flip(x, dims) -> y`
+---
+--- a copy with the order of elements turned round along these dimensions. x:flip(1).
+---
+--- Saves for backward: nothing.
+---@param x neap.Tensor
+---@param dims integer|integer[]
+---@return neap.Tensor
+function neap.flip(x, dims) end
+
+--- `neap.flip` as a method.
+---@param dims integer|integer[]
+---@return neap.Tensor
+function Tensor:flip(dims) end
+
 --- `neap.contiguous(x) -> y`
 ---
 --- x with its elements in row-major order in memory; a view of x itself when they are already.
@@ -3618,7 +3633,7 @@ function neap.save_state(folder, objects) end
 
 --- `neap.load_state(folder, objects)`
 ---
---- Fills the objects that have load_state_dict from what save_state wrote; returns everything else in a table. A name among the objects that was not saved is an error.
+--- Fills the objects that have load_state_dict from what save_state wrote; returns everything else in a table. A name among the objects that was not saved is an error, and so is a state that does not fit: then no object has changed.
 ---@param folder string
 ---@param objects any
 function neap.load_state(folder, objects) end

@@ -476,6 +476,14 @@ return {
       method = true,
     },
     {
+      name = "neap.flip",
+      section = "ops",
+      signature = "neap.flip(x, dims) -> y",
+      text = "a copy with the order of elements turned round along these dimensions. x:flip(1).",
+      saves = "nothing",
+      method = true,
+    },
+    {
       name = "neap.contiguous",
       section = "ops",
       signature = "neap.contiguous(x) -> y",
@@ -2409,7 +2417,7 @@ return {
       name = "neap.load_state",
       section = "files",
       signature = "neap.load_state(folder, objects)",
-      text = "Fills the objects that have load_state_dict from what save_state wrote; returns everything else in a table. A name among the objects that was not saved is an error.",
+      text = "Fills the objects that have load_state_dict from what save_state wrote; returns everything else in a table. A name among the objects that was not saved is an error, and so is a state that does not fit: then no object has changed.",
     },
     {
       name = "neap.version",
