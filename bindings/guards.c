@@ -519,10 +519,14 @@ static int mode_call(lua_State *L)
     if (!r->f) return nl_error(L, st, NEAP_E_STATE, "neap.op_mode: call(...) works only while the op runs");
     np_frame f = *r->f;
     if (f.n_in > 64) return nl_error(L, st, NEAP_E_ARG, "neap.op_mode: %d operands are too many", f.n_in);
+    if (lua_gettop(L) != f.n_in)
+        return nl_error(L, st, NEAP_E_ARG, "neap.op_mode: %s has %d operand%s, call got %d; write call(...) with what the "
+                        "function got after op and call", f.op->name, f.n_in, f.n_in == 1 ? "" : "s", lua_gettop(L));
     luaL_checkstack(L, NP_MAX_OUT + 4, NULL);
     for (int i = 0; i < f.n_in; i++) {
         in[i] = f.in[i];
-        if (nl_handle_at(L, st, i + 1)) in[i] = nl_check_tensor(L, st, i + 1, "op_mode", "an operand");
+        if (lua_type(L, i + 1) != LUA_TNUMBER && !lua_isnil(L, i + 1))
+            in[i] = nl_check_tensor(L, st, i + 1, "op_mode", "an operand of call");
     }
     for (int i = 0; i < f.n_in; i++) {
         if (lua_type(L, i + 1) != LUA_TNUMBER || lua_gettop(L) <= i) continue;
@@ -579,10 +583,21 @@ static int run_mode(lua_State *L)
     return 0;
 }
 
+/* In force while a mode's function runs: its own ops go to the modes outside of it, never to itself. */
+static bool skip_op(neap_ctx *c, void *user, np_frame *f, uint64_t id)
+{
+    (void)c, (void)id;
+    return neap_x_dispatch_below(f, *(const uint64_t *)user);
+}
+
 static bool mode_op(neap_ctx *c, void *user, np_frame *f, uint64_t id)
 {
     nl_run r = {.f = f, .id = id};
-    return nl_callback_run(c, user, &r);
+    np_mode skip = {.call = skip_op, .user = &id};
+    uint64_t entry = neap_x_push(c, NP_AMB_MODE, 0, &skip, "op_mode", NULL);
+    bool ok = entry && nl_callback_run(c, user, &r);
+    if (entry) neap_x_pop(c, entry);
+    return ok;
 }
 
 static int op_mode(lua_State *L)

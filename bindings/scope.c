@@ -144,8 +144,10 @@ static nl_note *make_note(const char *opened, const char *ended)
     n->refs = 1;
     if (ended && ended[0])
         snprintf(n->text, sizeof n->text, "at %s, the end of the scope opened at %s", ended, opened);
-    else
+    else if (strchr(opened, ':'))
         snprintf(n->text, sizeof n->text, "at the end of the scope opened at %s", opened);
+    else
+        snprintf(n->text, sizeof n->text, "when the function given to %s returned", opened);
     return n;
 }
 

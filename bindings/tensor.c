@@ -110,8 +110,9 @@ void nl_push_known(lua_State *L, nl_state *st, neap_tensor *t)
 
 int nl_released(lua_State *L, nl_state *st, nl_handle *h, const char *fn)
 {
-    return nl_error(L, st, NEAP_E_RELEASED, "neap.%s: the tensor was released %s; neap.keep(x) or returning it from the "
-                    "scope lets it live", fn, h->note ? h->note->text : "earlier");
+    const char *when = h->note ? h->note->text : "earlier";
+    return nl_error(L, st, NEAP_E_RELEASED, "neap.%s: the tensor was released %s; neap.keep(x)%s lets it live", fn, when,
+                    strncmp(when, "when", 4) ? " or returning it from the scope" : " in that function");
 }
 
 neap_tensor *nl_check_tensor(lua_State *L, nl_state *st, int idx, const char *fn, const char *what)

@@ -18,6 +18,13 @@ return function(neap)
     if not neap.is_tensor(x) then util.fail("E-ARG", "%s: needs a tensor, got %s", who, util.kind(x)) end
   end
 
+  -- Lua returns no more than about a million values.
+  local function several(who, n, loop)
+    if n > 100000 then
+      util.fail("E-ARG", "%s: %d results are too many for one call (100000 at most); take them in a loop: %s", who, n, loop)
+    end
+  end
+
   --- Views of `size` elements along dim; the last may be shorter. Or of the given sizes, when a list. Several results.
   function ext.split(x, size, dim)
     tensor("neap.split", x)
@@ -26,6 +33,7 @@ return function(neap)
     local sizes = size
     if type(size) ~= "table" then
       size = util.integer("neap.split", "the size", size, 1)
+      several("neap.split", (total + size - 1) // size, "x:narrow(dim, first, size)")
       sizes = {}
       for first = 1, math.max(total, 1), size do sizes[#sizes + 1] = math.min(size, total - first + 1) end
     end
@@ -49,6 +57,7 @@ return function(neap)
     count = util.integer("neap.chunk", "the number of parts", count, 1)
     dim = wrap_dim("neap.chunk", x, dim)
     local total = x:size(dim)
+    several("neap.chunk", math.min(count, total), "x:narrow(dim, first, size)")
     return ext.split(x, math.max(1, (total + count - 1) // count), dim)
   end
 
@@ -57,6 +66,7 @@ return function(neap)
     tensor("neap.unbind", x)
     dim = wrap_dim("neap.unbind", x, dim)
     local parts = {}
+    several("neap.unbind", x:size(dim), "x:select(dim, i)")
     for i = 1, x:size(dim) do parts[i] = x:select(dim, i) end
     return table.unpack(parts)
   end

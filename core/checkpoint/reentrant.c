@@ -13,7 +13,7 @@
 struct neap_reentrant {
     int32_t refs;
     neap_ctx *c;
-    char name[64];
+    char name[96];
     bool preserve_rng;
     int n;
     np_slot *inputs;
@@ -98,7 +98,8 @@ neap_reentrant *neap_reentrant_begin(neap_ctx *c, const neap_region_opts *o, nea
     c->n_regions++;
     r->refs = 1;
     r->c = c;
-    snprintf(r->name, sizeof r->name, "%s", o->name ? o->name : "a checkpoint");
+    snprintf(r->name, sizeof r->name, o->name && strchr(o->name, ':') ? "the checkpoint at %s" : "%s",
+             o->name ? o->name : "a checkpoint");
     r->preserve_rng = o->preserve_rng_state != 0;
     r->recompute = o->recompute;
     if (r->recompute.retain) r->recompute.retain(r->recompute.user);

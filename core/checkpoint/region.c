@@ -167,7 +167,8 @@ static neap_region *region_new(neap_ctx *c, const neap_region_opts *o)
     c->n_regions++;
     r->refs = 1;
     r->c = c;
-    snprintf(r->name, sizeof r->name, "%s", o->name ? o->name : "a checkpoint");
+    snprintf(r->name, sizeof r->name, o->name && strchr(o->name, ':') ? "the checkpoint at %s" : "%s",
+             o->name ? o->name : "a checkpoint");
     r->preserve_rng = o->preserve_rng_state != 0;
     np_ambient_entry *stop = np_ambient_get(c, NP_AMB_EARLY_STOP), *debug = np_ambient_get(c, NP_AMB_DEBUG);
     r->early_stop = stop ? stop->value != 0 : o->early_stop != 0;

@@ -44,7 +44,7 @@ typedef struct np_region_pass {
 struct neap_region {
     int32_t refs;
     neap_ctx *c;
-    char name[64];
+    char name[96];
     bool preserve_rng, early_stop;
     neap_determinism check;
     bool completed;       /* the forward has returned */

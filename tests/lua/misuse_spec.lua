@@ -74,3 +74,61 @@ describe("flip", function()
     refused("E-DIMS", x.flip, x, 3)
   end)
 end)
+
+describe("several results", function()
+  it("too many of them are refused with what to write", function()
+    says("x:narrow", "E-ARG", function() return neap.ones(1000000):chunk(1000000, 1) end)
+    says("x:narrow", "E-ARG", function() return neap.ones(200000):split(1) end)
+    says("x:select", "E-ARG", function() return neap.ones(2000000):unbind() end)
+  end)
+end)
+
+describe("messages", function()
+  it("of a recompute name the checkpoint's line once, and as that", function()
+    local n, x = 0, neap.ones(3, { requires_grad = true })
+    local y = neap.checkpoint(function(t)
+      n = n + 1
+      return n == 2 and t * 2 or t:exp():sin()
+    end, { use_reentrant = false }, x)
+    local e = refused("E-COUNT", function() y:sum():backward() end)
+    assert.truthy(e:find("^[^:]*misuse_spec.lua:%d+: neap%.%w+: the checkpoint at [^:]*misuse_spec.lua:%d+: the forward"), e)
+  end)
+
+  it("of a gradient kept from a hook name the hook, not a scope", function()
+    local x, kept = neap.ones(3, { requires_grad = true }), nil
+    local y = x * 2
+    y:register_hook(function(g) kept = g end)
+    y:sum():backward()
+    says("when the function given to register_hook returned; neap.keep(x)", "E-RELEASED", function() return kept + 1 end)
+  end)
+end)
+
+describe("op_mode", function()
+  it("does not see the ops of its own function; an outer mode does", function()
+    local inner, outer = {}, {}
+    local function mode(list)
+      return function(op, call, ...)
+        list[#list + 1] = op.name
+        return call(...) + 0
+      end
+    end
+    neap.op_mode(function(op, call, ...)
+      outer[#outer + 1] = op.name
+      return call(...)
+    end, function() return neap.op_mode(mode(inner), function() return neap.ones(2):exp() end) end)
+    assert.same({ "exp" }, inner)
+    assert.same({ "exp", "add" }, outer)
+  end)
+
+  it("refuses a call without the op's operands", function()
+    local function with(...)
+      local given = table.pack(...)
+      return neap.op_mode, function(_, call) return call(table.unpack(given, 1, given.n)) end, function()
+        return neap.ones(2):exp()
+      end
+    end
+    says("exp has 1 operand", "E-ARG", with())
+    says("exp has 1 operand", "E-ARG", with(neap.ones(2), 3))
+    refused("E-ARG", with("x"))
+  end)
+end)
