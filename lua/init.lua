@@ -31,6 +31,10 @@ setmetatable(neap, {
   end,
 })
 
+getmetatable(core.ops).__tostring = function(ops)
+  return ("neap.ops: %d ops, by name and as a list; ?ops at the prompt lists them"):format(#ops)
+end
+
 -- A name that is not here: perhaps in a part, perhaps misspelt.
 local function elsewhere(name)
   for _, part in ipairs { "nn", "optim", "data" } do

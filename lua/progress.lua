@@ -164,6 +164,7 @@ return function(what, options)
   if not h.terminal then h.drawn = h.started end
   return setmetatable({}, {
     __index = methods, __name = "neap.Progress", hidden = h, __close = function(self) self:close() end,
+    __tostring = function() return ("progress: %d of %s"):format(h.count, h.total or "?") end,
     __call = function(self, _, control)
       if h.fetched then
         h.count = h.count + 1

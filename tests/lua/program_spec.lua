@@ -260,6 +260,7 @@ describe("the prompt", function()
 
   it("shows parts and objects readably", function()
     local out = prompt "neap\nnn\ncheckpoint\nneap.plot\nneap.log\nneap.plot.line{1, 2}\ndata\n"
+      .. "neap.ops\nneap.progress(3)\n"
     assert.is_nil(out:find("table: 0x", 1, true), out)
     assert.is_nil(out:find("function: 0x", 1, true), out)
   end)
