@@ -454,6 +454,19 @@ static int checkpoint_run(lua_State *L)
     return call_done(L, LUA_OK, base);
 }
 
-static const luaL_Reg functions[] = {{"checkpoint_run", checkpoint_run}, {NULL, NULL}};
+/* once_begin() -> a guard for a <close> variable. What runs in it is no part of the regions around: a recompute will
+ * not run it, so it is neither recorded nor seen by policies, and its random numbers come from the live stream. */
+static int once_begin(lua_State *L)
+{
+    static const np_ambient_kind kinds[] = {NP_AMB_HOOKS, NP_AMB_REGION, NP_AMB_TRACE, NP_AMB_INNER};
+    nl_state *st = nl_enter(L);
+    nl_guard *g = nl_guard_new(L, st, "checkpoint.once");
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (!nl_guard_add(g, neap_x_push(st->c, kinds[i], 0, NULL, "checkpoint.once", g->where)))
+            return nl_raise(L, st, "checkpoint.once");
+    return 1;
+}
+
+static const luaL_Reg functions[] = {{"checkpoint_run", checkpoint_run}, {"once_begin", once_begin}, {NULL, NULL}};
 
 void nl_open_checkpoint(lua_State *L, nl_state *st) { nl_setfuncs(L, st, functions); }

@@ -73,7 +73,7 @@ struct nl_scope {
 };
 
 /* ---- guards: userdata that end what they opened when closed. User values: 1 functions, 2 thread's list. */
-#define NL_GUARD_IDS 3
+#define NL_GUARD_IDS 4
 typedef struct nl_guard {
     nl_state *st;
     lua_State *owner;
@@ -154,6 +154,7 @@ struct nl_state {
     nl_scope packed;         /* handles that pack hooks were lent or made, and returned: emptied with their slot */
     bool draining;
     struct nl_search *search; /* scratch of capture.c */
+    char opening[400];        /* warnings from before anyone could listen, a line each: for the first neap.on_log */
     int64_t n_handles, n_scopes, n_callbacks, n_live_guards;
     uint64_t next_anchor;    /* 0 and 1 are not anchors */
     uint64_t first_fn_seq;   /* graph nodes older than this have no Lua function below them */
@@ -365,6 +366,7 @@ void nl_run_function(lua_State *L, nl_run *r);                    /* pushes the 
 int nl_run_plain(lua_State *L);                                   /* tensors in, tensors out */
 void nl_collect_results(lua_State *L, nl_run *r, int first, int n, const char *what);
 lua_State *nl_safe_thread(const nl_state *st);
+void nl_log_opening(nl_state *st); /* logs what was said while the context was made */
 
 /* ---- the rest */
 void nl_open_autograd(lua_State *L, nl_state *st);

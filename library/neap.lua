@@ -2877,7 +2877,7 @@ function Group:close() end
 
 --- `checkpoint.once(fn, ...)`
 ---
---- Runs fn(...) in the original pass and returns its results; a recompute of the region is given the same results without running it. Outside a region it just runs.
+--- Runs fn(...) in the original pass and returns its results; a recompute of the region is given the same results without running it. What fn does is not part of the region. Outside a region it just runs.
 ---@param fn function
 ---@param ... any
 function neap.checkpoint.once(fn, ...) end

@@ -173,7 +173,7 @@ local function run(record, fn, ...)
 end
 
 --- Runs fn(...) in the original pass and returns its results; a recompute of the region is given the same
--- results without running it. Outside a region it just runs.
+-- results without running it. What fn does is not part of the region. Outside a region it just runs.
 function checkpoint.once(fn, ...)
   if not util.callable(fn) then util.fail("E-ARG", "checkpoint.once: needs a function, got %s", util.kind(fn)) end
   local stack = frames_in_force()
@@ -185,7 +185,10 @@ function checkpoint.once(fn, ...)
       results = results or frame.record[frame.at]
     end
   end
-  results = results or table.pack(fn(...))
+  if not results then
+    local _ <close> = neap.once_begin()
+    results = table.pack(fn(...))
+  end
   for _, frame in ipairs(stack) do
     if not frame.record then frame[#frame + 1] = results end
   end

@@ -427,7 +427,7 @@ help.internal = {
   set_checkpoint_early_stop = "checkpoint.set_checkpoint_early_stop",
   set_checkpoint_debug_enabled = "checkpoint.set_checkpoint_debug_enabled",
   GraphExecGroup = "checkpoint.GraphExecGroup", selective_new = "policies", selective_begin = "policies",
-  selective_settle = "policies",
+  selective_settle = "policies", once_begin = "checkpoint.once",
   adamw_step = "optim.AdamW", sgd_step = "optim.SGD", clip_grad_norm = "optim.clip_grad_norm_",
   set_category = "accounting", set_data = "Module:to", isatty = "neap.progress",
   terminal_width = "neap.progress", dtypes = "Module:to",

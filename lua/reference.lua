@@ -1752,7 +1752,7 @@ return {
       name = "checkpoint.once",
       section = "checkpoint",
       signature = "checkpoint.once(fn, ...)",
-      text = "Runs fn(...) in the original pass and returns its results; a recompute of the region is given the same results without running it. Outside a region it just runs.",
+      text = "Runs fn(...) in the original pass and returns its results; a recompute of the region is given the same results without running it. What fn does is not part of the region. Outside a region it just runs.",
     },
     {
       name = "checkpoint.create_selective_checkpoint_contexts",

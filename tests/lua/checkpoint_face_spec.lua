@@ -289,6 +289,44 @@ describe("policies", function()
   end)
 end)
 
+describe("once", function()
+  local function noisy(seen)
+    return function(t)
+      local k = checkpoint.once(function()
+        local r = neap.rand(3)
+        seen[#seen + 1] = neap.hash(r)
+        return r:exp()
+      end)
+      return ((t * k):sin():dropout(0.5) * k):exp()
+    end
+  end
+
+  it("is no part of the region: ops, random numbers and saved values inside it are not looked for again", function()
+    local hashes = {}
+    for _, o in ipairs { with(), with { determinism_check = "values", debug = true, early_stop = false },
+      with { policy = { neap.ops.exp, neap.ops.rand } }, with { policy = function(_, op) return op.name ~= "rand" end },
+      with { enabled = false }, { use_reentrant = true } } do
+      local seen, x = {}, leaf()
+      neap.seed(3)
+      local y = checkpoint(noisy(seen), o, x)
+      y:sum():backward()
+      assert.equal(1, #seen)
+      hashes[#hashes + 1] = neap.hash { x.grad, y:detach(), neap.rand(2) }
+    end
+    for _, hash in ipairs(hashes) do assert.equal(hashes[1], hash) end
+  end)
+
+  it("may return something differentiable", function()
+    local w, x = leaf(), leaf()
+    checkpoint(function(t) return (t * checkpoint.once(function() return (w * t):exp() end)):sin() end, with(),
+      x):sum():backward()
+    local got = neap.hash { w.grad, x.grad }
+    w.grad, x.grad = nil, nil;
+    (x * (w * x):exp()):sin():sum():backward()
+    assert.equal(neap.hash { w.grad, x.grad }, got)
+  end)
+end)
+
 describe("the reentrant variant", function()
   local opts = { use_reentrant = true }
 
