@@ -375,7 +375,9 @@ static int on_log(lua_State *L)
     if (!lua_isnil(L, 1) && lua_type(L, 1) != LUA_TFUNCTION)
         return nl_error(L, st, NEAP_E_ARG, "neap.on_log: needs a function or nil, got %s", nl_kind(L, 1, got, sizeof got));
     if (lua_isnil(L, 1)) lua_pushboolean(L, 0);
+    bool listens = lua_toboolean(L, -1);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &st->k_log);
+    if (listens) nl_log_opening(st), st->opening[0] = 0;
     return 0;
 }
 

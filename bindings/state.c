@@ -192,6 +192,14 @@ static int call_logger(lua_State *L)
     return 0;
 }
 
+/* What is said while the context is made: nobody listens yet. */
+static void keep_text(void *user, int level, const char *text)
+{
+    nl_state *st = user;
+    size_t n = strlen(st->opening);
+    if (level >= 2) snprintf(st->opening + n, sizeof st->opening - n, "%s\n", text);
+}
+
 static void log_text(void *user, int level, const char *text)
 {
     nl_state *st = user;
@@ -212,6 +220,22 @@ static void log_text(void *user, int level, const char *text)
     lua_pushlightuserdata(L, &line);
     if (lua_pcall(L, 1, 0, 0) != LUA_OK) lua_pop(L, 1);
     if (st->L != running) nl_switch(running, st);
+}
+
+void nl_log_opening(nl_state *st)
+{
+    for (char *at = st->opening, *end; (end = strchr(at, '\n')); at = end + 1) {
+        *end = 0;
+        log_text(st, 2, at);
+        *end = '\n';
+    }
+}
+
+static neap_ctx *new_context(nl_state *st)
+{
+    neap_ctx *c = neap_ctx_new(&(neap_ctx_opts){.size = sizeof(neap_ctx_opts), .log = keep_text, .user = st});
+    if (c) c->opts.log = NULL, c->opts.user = NULL;
+    return c;
 }
 
 /* ---- opening and closing */
@@ -337,7 +361,7 @@ nl_state *nl_state_new(lua_State *L, neap_ctx *c, unsigned flags)
     lua_rawsetp(L, LUA_REGISTRYINDEX, &state_key); /* kept from here on; without a context it does nothing */
     make_tables(L, st);
     nl_op *ops = calloc((size_t)neap_x_op_count(), sizeof *ops);
-    neap_ctx *made = c || !ops ? NULL : neap_ctx_new(NULL);
+    neap_ctx *made = c || !ops ? NULL : new_context(st);
     if (!ops || (!c && !made)) {
         free(ops);
         lua_pushnil(L);
@@ -348,5 +372,6 @@ nl_state *nl_state_new(lua_State *L, neap_ctx *c, unsigned flags)
     st->ops = ops;
     attach(st, c ? c : made, !c);
     nl_register_thread(L, st);
+    nl_log_opening(st);
     return st;
 }

@@ -84,10 +84,10 @@ int np_cpu_choose_level(neap_ctx *c)
     for (int level = 0; level < NP_N_ISA; level++) {
         if (strcmp(want, np_cpu_level_name(level))) continue;
         if (level <= best) return level;
-        np_logf(c, 2, "NEAP_ISA=%s: this CPU cannot run it; using %s", want, np_cpu_level_name(best));
+        np_logf(c, 2, "NEAP_ISA is '%s'; this CPU cannot run it; using %s", want, np_cpu_level_name(best));
         return best;
     }
-    np_logf(c, 2, "NEAP_ISA=%s is not known (baseline, avx2, avx512); using %s", want,
+    np_logf(c, 2, "NEAP_ISA is '%.40s'; it must be baseline, avx2 or avx512; using %s", want,
             np_cpu_level_name(best));
     return best;
 }

@@ -31,13 +31,14 @@ static int clamp_threads(long n)
 static int default_threads(neap_ctx *c)
 {
     const char *text = getenv("NEAP_THREADS");
-    if (text && *text) {
-        char *end;
-        long n = strtol(text, &end, 10);
-        if (*end == 0 && n >= 1) return clamp_threads(n);
-        np_logf(c, 2, "NEAP_THREADS=%s is not a positive number; using the number of cores", text);
-    }
-    return clamp_threads(sysconf(_SC_NPROCESSORS_ONLN));
+    int cores = clamp_threads(sysconf(_SC_NPROCESSORS_ONLN));
+    if (!text || !*text) return cores;
+    size_t digits = strspn(text, "0123456789");
+    long n = text[digits] ? 0 : strtol(text, NULL, 10);
+    if (n >= 1 && n <= MAX_THREADS) return (int)n;
+    np_logf(c, 2, "NEAP_THREADS is '%.40s'; it must be a whole number from 1 to %d; using the number of cores, %d", text,
+            MAX_THREADS, cores);
+    return cores;
 }
 
 static void copy_opts(neap_ctx_opts *to, const neap_ctx_opts *from)

@@ -132,3 +132,36 @@ describe("op_mode", function()
     refused("E-ARG", with("x"))
   end)
 end)
+
+describe("the environment", function()
+  it("a value that makes no sense is named, with the rule and what is used", function()
+    local script = os.tmpname()
+    local f <close> = assert(io.open(script, "w"))
+    f:write('local neap = require "neap"\nneap.on_log(function(level, text) print(level, text) end)\n')
+    f:flush()
+    for setting, text in pairs {
+      ["NEAP_THREADS=3x"] = "NEAP_THREADS is '3x'; it must be a whole number from 1 to 256; using the number of cores, ",
+      ["NEAP_THREADS=-1"] = "NEAP_THREADS is '-1'", ["NEAP_THREADS=1.5"] = "NEAP_THREADS is '1.5'",
+      ["NEAP_ISA=avx9"] = "NEAP_ISA is 'avx9'; it must be baseline, avx2 or avx512; using ",
+    } do
+      local p <close> = io.popen(("%s '%s' %s 2>&1"):format(setting, os.getenv "NEAP_PROGRAM", script))
+      local out = p:read("a")
+      assert.truthy(out:find("warning\t" .. text, 1, true), out)
+      assert.truthy(out:find("Lua warning: neap: " .. text, 1, true), out)
+    end
+    os.remove(script)
+  end)
+end)
+
+describe("a tensor hook", function()
+  it("that writes into its gradient does not change the tensor given to backward", function()
+    local x, go = neap.ones(3, { requires_grad = true }), neap.ones(3)
+    for _, y in ipairs { x * 2, x + 0 } do
+      y:register_hook(function(g) g:mul_(5) end)
+      y:backward(go)
+    end
+    x:register_hook(function(g) g:mul_(5) end)
+    (x + 0):backward(go)
+    assert.same({ 1, 1, 1 }, go:totable())
+  end)
+end)
