@@ -97,7 +97,8 @@ local faults = {
     "uninitialised output",
     function()
       local fill = 1.0
-      return function(x) return (x * neap.empty(4, { dtype = "float64" }):fill_(fill)):sin() end, { leaf(4, 1) }, function()
+      local function f(x) return (x * neap.empty(4, { dtype = "float64" }):fill_(fill)):sin() end
+      return f, { leaf(4, 1) }, function()
         fill = 2.0
       end
     end,

@@ -85,7 +85,8 @@ end
 local unit = batch * width * 4
 local function mib(bytes) return ("%.1f MiB"):format(bytes / 2 ^ 20) end
 
-print(("%d layers of width %d, batch %d, segments of %d; one activation is %s\n"):format(layers, width, batch, size, mib(unit)))
+print(("%d layers of width %d, batch %d, segments of %d; one activation is %s\n")
+  :format(layers, width, batch, size, mib(unit)))
 print(("%-20s %12s %22s %12s %8s  %s"):format("", "saved", "formula", "peak", "linear", "gradient hash"))
 local hash
 for _, way in ipairs(ways) do

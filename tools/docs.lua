@@ -420,7 +420,8 @@ local often_left_out = { dim = true, dims = true, on = true, options = true }
 local result_types = {
   tensor = "neap.Tensor", x = "neap.Tensor", t = "neap.Tensor", number = number, integer = "integer",
   string = "string", boolean = "boolean", table = "table", generator = "neap.Generator", hook = "neap.Hook",
-  module = "neap.Module", guard = "neap.Guard", group = "neap.Group", ["results | guard"] = "any", iterator = "function",
+  module = "neap.Module", guard = "neap.Guard", group = "neap.Group",
+  ["results | guard"] = "any", iterator = "function",
 }
 
 -- The parameters of a signature: { { name, optional } }, options last as { "options", true, "{ a?: type }" }.
@@ -564,7 +565,8 @@ local field_types = {
   ["FunctionContext.needs_input_grad"] = "boolean[]", ["Module.training"] = "boolean", ["Optimizer.lr"] = "number",
   ["Optimizer.steps"] = "integer", ["Optimizer.groups"] = "table[]", ["Op.name"] = "string", ["Op.schema"] = "string",
   ["Op.tags"] = "string[]", ["Op.doc"] = "string", ["neap.version"] = "string", ["neap.ops"] = "table<string, neap.Op>",
-  ["checkpoint.CheckpointPolicy"] = "table<string, string>", ["neap.dots"] = "lightuserdata", ["neap.newaxis"] = "lightuserdata",
+  ["checkpoint.CheckpointPolicy"] = "table<string, string>",
+  ["neap.dots"] = "lightuserdata", ["neap.newaxis"] = "lightuserdata",
 }
 local operators = {
   add = "neap.Tensor|number", sub = "neap.Tensor|number", mul = "neap.Tensor|number", div = "neap.Tensor|number",
