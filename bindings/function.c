@@ -9,6 +9,7 @@
 
 /* Keys of a ctx table that are not the user's: addresses in the state. */
 static void *key_saved(nl_state *st) { return &st->k_function; }
+static void *key_over(nl_state *st) { return &st->n_callbacks; } /* true once forward has returned */
 static void *key_dirty(nl_state *st) { return &st->k_fctx; }
 static void *key_fixed(nl_state *st) { return &st->k_cases; }
 static void *key_cache(nl_state *st) { return &st->k_methods; }
@@ -40,6 +41,10 @@ static int keep_list(lua_State *L, const char *method, void *(*key)(nl_state *),
     nl_state *st = nl_enter(L);
     int n = lua_gettop(L) - 1;
     check_ctx(L, st, method);
+    if (lua_rawgetp(L, 1, key_over(st)) != LUA_TNIL)
+        nl_error(L, st, NEAP_E_STATE, "neap.Function: ctx:%s works in forward only; what backward needs must be known when forward "
+                 "returns", method);
+    lua_pop(L, 1);
     lua_createtable(L, n, 1);
     for (int i = 1; i <= n; i++) {
         if (!holes || !lua_isnil(L, i + 1)) nl_check_tensor(L, st, i + 1, method, "an argument");
@@ -138,6 +143,24 @@ static bool holds(neap_tensor *const *v, int n, const neap_tensor *t)
     for (int i = 0; i < n; i++)
         if (v[i] == t) return true;
     return false;
+}
+
+/* What forward says of arguments must be about arguments; then ctx takes no more. */
+static void close_ctx(call *c)
+{
+    lua_State *L = c->L;
+    if (lua_rawgetp(L, AT_CTX, key_dirty(c->st)) == LUA_TTABLE)
+        for (int i = 1, n = (int)lua_rawlen(L, -1); i <= n; i++) {
+            lua_rawgeti(L, -1, i);
+            nl_handle *h = nl_handle_at(L, c->st, -1);
+            if (!h || !holds(c->in, c->n_in, h->t))
+                nl_error(L, c->st, NEAP_E_ARG, "neap.%s: tensor %d of mark_dirty is no argument of forward; name the arguments that "
+                         "forward changed in place", c->name, i);
+            lua_pop(L, 1);
+        }
+    lua_pop(L, 1);
+    lua_pushboolean(L, true);
+    lua_rawsetp(L, AT_CTX, key_over(c->st));
 }
 
 /* Results that are an input, a leaf or a tensor with a graph of its own are returned as another tensor over the
@@ -267,6 +290,8 @@ static int apply_done(lua_State *L, int status, lua_KContext n_args)
     c.n_results = lua_gettop(L) - first + 1;
     class_name(L, AT_CLASS, c.name, sizeof c.name);
     read_inputs(&c);
+    luaL_checkstack(L, 10, NULL);
+    close_ctx(&c);
     for (int i = 0; i < c.n_in; i++) any = any || neap_requires_grad(c.in[i]);
     if (any && neap_grad_enabled(st->c)) record(&c);
     for (int i = 0; i < c.n_results; i++) nl_mark_tree(L, st, first + i, &g->scope);

@@ -36,6 +36,7 @@ static lua_State *const volatile *in_neap; /* the coroutine that used Neap last:
 static volatile sig_atomic_t requested;    /* an interrupt came and what ran has not ended yet */
 static volatile sig_atomic_t interrupted;  /* at the prompt: the line was given up */
 static bool stopping;                      /* an interrupt is unwinding: a resumer that catches it stops too */
+static int n_stops;                        /* hooks of this interrupt that raised */
 static char root[PATH_MAX];                /* folder that holds neap/init.lua; "" if not found */
 static char *full_traceback;               /* of the last error, for the prompt's .bt */
 
@@ -43,12 +44,17 @@ static char *full_traceback;               /* of the last error, for the prompt'
 
 #define EVERY_EVENT (LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT)
 
+/* A pcall may catch the error, in a loop: so the hooks stay until what runs has ended. The first ones come after a
+ * while, so that <close> handlers are not hit, later ones at once: in whoever caught the one before. Counted
+ * instructions only: no hook may fire in the message handler. */
 static void stop_here(lua_State *L, lua_Debug *ar)
 {
     (void)ar;
     lua_sethook(L, NULL, 0, 0);
     if (!requested) return; /* of an interrupt that is over: this coroutine slept then */
-    lua_sethook(main_state, NULL, 0, 0); /* a hook must not fire in the message handler */
+    int count = n_stops++ < 3 ? 1000 : 1;
+    lua_sethook(main_state, stop_here, LUA_MASKCOUNT, count);
+    lua_sethook(L, stop_here, LUA_MASKCOUNT, count);
     stopping = true;
     lua_pushliteral(L, "interrupted!");
     lua_error(L);
@@ -297,6 +303,7 @@ static int call(lua_State *L, int n_args, int n_results)
     running = main_state;
     stopping = false;
     requested = 0;
+    n_stops = 0;
     lua_sethook(main_state, NULL, 0, 0);
     if (core) neap_cancel_clear(core);
     lua_remove(L, base);

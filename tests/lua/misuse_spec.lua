@@ -147,7 +147,7 @@ describe("the environment", function()
       local p <close> = io.popen(("%s '%s' %s 2>&1"):format(setting, os.getenv "NEAP_PROGRAM", script))
       local out = p:read("a")
       assert.truthy(out:find("warning\t" .. text, 1, true), out)
-      assert.truthy(out:find("Lua warning: neap: " .. text, 1, true), out)
+      assert.truthy(out:find("warning: neap: " .. text, 1, true), out)
     end
     os.remove(script)
   end)
@@ -161,7 +161,60 @@ describe("a tensor hook", function()
       y:backward(go)
     end
     x:register_hook(function(g) g:mul_(5) end)
-    (x + 0):backward(go)
+    local z = x + 0
+    z:backward(go)
     assert.same({ 1, 1, 1 }, go:totable())
+  end)
+end)
+
+describe("checkpoint.once", function()
+  it("called more often in the recompute is an error with both counts", function()
+    local n, x = 0, neap.ones(3, { requires_grad = true })
+    local y = neap.checkpoint(function(t)
+      n = n + 1
+      for _ = 1, n do neap.checkpoint.once(function() return 1 end) end
+      return t:exp():sin()
+    end, { use_reentrant = false }, x)
+    says("call 2 in the recompute, but the forward made 1", "E-COUNT", function() y:sum():backward() end)
+  end)
+
+  it("may return tensors", function()
+    local x, runs = neap.ones(3, { requires_grad = true }), 0
+    local y = neap.checkpoint(function(t)
+      local noise = neap.checkpoint.once(function()
+        runs = runs + 1
+        return neap.full({ 3 }, 2.0)
+      end)
+      return (t * noise):exp()
+    end, { use_reentrant = false }, x)
+    y:sum():backward()
+    assert.equal(1, runs)
+    assert.is_true(neap.allclose(x.grad, neap.full({ 3 }, 2 * math.exp(2))))
+  end)
+end)
+
+describe("a custom function", function()
+  it("marks only its arguments dirty", function()
+    local F = neap.Function "Wrong"
+    function F.forward(ctx, x)
+      local y = x * 2
+      ctx:mark_dirty(y)
+      return y
+    end
+    function F.backward(_, g) return g end
+    says("mark_dirty is no argument", "E-ARG", F, neap.ones(2, { requires_grad = true }))
+    says("mark_dirty is no argument", "E-ARG", F, neap.ones(2))
+  end)
+
+  it("saves for backward in forward only", function()
+    local F, kept = neap.Function "Late", nil
+    function F.forward(ctx, x)
+      kept = ctx
+      return x * 2
+    end
+    function F.backward(_, g) return g end
+    F(neap.ones(2, { requires_grad = true }))
+    says("in forward only", "E-STATE", function() kept:save_for_backward(neap.ones(2)) end)
+    says("in forward only", "E-STATE", function() kept:mark_dirty(neap.ones(2)) end)
   end)
 end)

@@ -194,6 +194,9 @@ outer()
       "while true do end",
       "coroutine.wrap(function() while true do end end)()",
       "while true do coroutine.resume(coroutine.create(function() while true do end end)) end",
+      "coroutine.wrap(function() while true do pcall(function() while true do end end) end end)()",
+      "local function f() while true do end end local function g() while true do pcall(f) end end "
+        .. "while true do pcall(coroutine.wrap(g)) end",
     } do
       local _, err, status = shell(("%s -e %s & pid=$!; sleep 0.4; kill -INT $pid; wait $pid")
         :format(quoted(neap_program), quoted("print(1) " .. code)))
