@@ -184,8 +184,8 @@ function checkpoint.once(fn, ...)
       frame.at = frame.at + 1
       local remembered = frame.record[frame.at]
       if not remembered then
-        util.fail("E-COUNT", "checkpoint.once: call %d in the recompute, but the forward made %d; the function must call "
-          .. "it as often in both runs", frame.at, #frame.record)
+        util.fail("E-COUNT", "checkpoint.once: call %d in the recompute, but the forward made %d; the function must "
+          .. "call it as often in both runs", frame.at, #frame.record)
       end
       results = results or remembered
     end
@@ -193,9 +193,6 @@ function checkpoint.once(fn, ...)
   if not results then
     local _ <close> = neap.once_begin()
     results = table.pack(fn(...))
-    for i = 1, results.n do -- they outlive the scope of this run: a recompute gets them
-      if neap.is_tensor(results[i]) or type(results[i]) == "table" then neap.keep(results[i]) end
-    end
   end
   for _, frame in ipairs(stack) do
     if not frame.record then frame[#frame + 1] = results end
