@@ -309,6 +309,20 @@ static void too_many(reader *r)
     nl_error(r->L, r->st, NEAP_E_ARG, "neap.%s: too many arguments: %s", r->name, got);
 }
 
+/* Is the last argument the option table? An empty one in a place that must be filled is an empty list there: a shape
+ * of 0 dimensions. */
+static bool has_options(lua_State *L, const np_schema *s, int last)
+{
+    int needed = 0;
+    if (last == 0 || !nl_is_options(L, last)) return false;
+    for (int i = 0; i < s->n_args; i++)
+        needed += !s->arg[i].option && !s->arg[i].optional && !s->arg[i].has_default;
+    lua_pushnil(L);
+    if (!lua_next(L, last)) return last > needed;
+    lua_pop(L, 2);
+    return true;
+}
+
 static int call_by_schema(lua_State *L, nl_state *st, const nl_op *op)
 {
     const np_schema *s = op->s;
@@ -318,7 +332,7 @@ static int call_by_schema(lua_State *L, nl_state *st, const nl_op *op)
     r.next = 1;
     r.last = lua_gettop(L);
     luaL_checkstack(L, 24, NULL);
-    if (r.last > 0 && nl_is_options(L, r.last)) r.options = r.last--;
+    if (has_options(L, s, r.last)) r.options = r.last--;
     r.f.op = op->op;
     r.f.in = r.in;
     r.f.n_in = s->n_tensors;

@@ -21,7 +21,8 @@ return function(neap)
   -- Lua returns no more than about a million values.
   local function several(who, n, loop)
     if n > 100000 then
-      util.fail("E-ARG", "%s: %d results are too many for one call (100000 at most); take them in a loop: %s", who, n, loop)
+      util.fail("E-ARG", "%s: %d results are too many for one call (100000 at most); take them in a loop: %s", who, n,
+        loop)
     end
   end
 
@@ -106,8 +107,8 @@ return function(neap)
     return root(dims == nil and squares:sum() or squares:sum(dims, options))
   end
 
-  --- A tensor of zeros with the given ids (counting from 1, or base = 0) set to one along a new last dimension. Reads the ids:
-  -- one that is no class is an error.
+  --- A tensor of zeros with the given ids (counting from 1, or base = 0) set to one along a new last dimension.
+  -- Reads the ids: one that is no class is an error.
   function ext.one_hot(ids, count, options)
     tensor("neap.one_hot", ids)
     options = util.options("neap.one_hot", options, { "base", "dtype" })

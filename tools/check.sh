@@ -142,6 +142,12 @@ fuzzers() {
     echo "$n seeds replayed under ASan; inputs in $fuzz_seconds s each:${runs#,}"
 }
 
+# The loader of a plain lua5.4 would miss the sanitizer's start: the program is linked with it.
+fuzz_calls() {
+    make SAN=1 CC=gcc $jobs build || return 1
+    build-san/neap tests/fuzz/fuzz_ops.lua "${NEAP_FUZZ_CALLS:-20000}" "${NEAP_FUZZ_SEED:-1}"
+}
+
 part gcc use_gcc
 part clang use_clang
 part header header
@@ -155,6 +161,7 @@ part tsan threads
 part vg-core valgrind_core
 part vg-lua valgrind_lua
 part fuzz fuzzers
+part fuzz-ops fuzz_calls
 
 if [ -n "$failed" ]; then
     printf '\ncheck failed:%s\n' "$failed"

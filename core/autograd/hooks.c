@@ -94,6 +94,12 @@ int neap_set_requires_grad(neap_ctx *c, neap_tensor *t, int on)
     struct np_autograd *ag = np_ag(t);
     if (!ag) return 1;
     ag->requires_grad = on != 0;
+    if (on && !ag->node && ag->base) { /* a leaf is no part of another tensor's graph: it would hold itself through it */
+        np_drop(ag->base);
+        ag->base = NULL;
+        ag->base_node = NULL;
+        ag->no_grad_view = false;
+    }
     return 0;
 }
 
