@@ -90,27 +90,34 @@ print(("saved to %s/model.safetensors and loaded again: test accuracy %.2f %%, p
   neap.hash(again:state_dict())))
 print(("the loss curve is in %s/loss.svg"):format(folder))
 
--- ---- part 2: eight layers, with and without checkpoints ---------------------------------------------------------
+-- ---- part 2: eight blocks deep, with and without checkpoints ----------------------------------------------------
 
-local function deep(wrap)
+--- `through(blocks, h)` runs the eight blocks.
+local function deep(through)
   neap.seed(2)
-  local parts = { nn.Linear(784, 128) }
-  for _ = 1, 8 do
-    local block = nn.Sequential(nn.Linear(128, 512), nn.GELU(), nn.Linear(512, 128), nn.Dropout(0.1), nn.Tanh())
-    parts[#parts + 1] = wrap(block)
+  local first, last, blocks = nn.Linear(784, 128), nn.Linear(128, 10), {}
+  for i = 1, 8 do
+    blocks[i] = nn.Sequential(nn.Linear(128, 512), nn.GELU(), nn.Linear(512, 128), nn.Dropout(0.1), nn.Tanh())
   end
-  parts[#parts + 1] = nn.Linear(128, 10)
-  return nn.Sequential(parts)
+  local all = nn.Sequential(first, nn.Sequential(blocks), last) -- for its parameters
+  return all, function(x) return last(through(blocks, first(x))) end
 end
 
-local function measure(wrap)
+local function each(options)
+  return function(blocks, h)
+    for _, block in ipairs(blocks) do h = options and checkpoint(block, options, h) or block(h) end
+    return h
+  end
+end
+
+local function measure(through)
   collectgarbage() -- the network before is gone
-  local net = deep(wrap)
+  local net, forward = deep(through)
   local x, y = neap.scope(prepare, train.tensors[1]:narrow(1, 1, 1024), train.tensors[2]:narrow(1, 1, 1024))
   local function once()
     neap.seed(3)
     net:zero_grad()
-    local loss = nn.cross_entropy(net(x), y)
+    local loss = nn.cross_entropy(forward(x), y)
     local saved = neap.memory_stats().by.saved
     loss:backward()
     return saved
@@ -125,14 +132,25 @@ local function measure(wrap)
   return { peak = neap.memory_stats().peak, saved = saved, seconds = seconds, hash = neap.hash(gradients) }
 end
 
-local plain = measure(function(block) return block end)
-local kept = measure(checkpoint { use_reentrant = false })
+local ways = {
+  { "none", each(nil) },
+  { "reentrant", each { use_reentrant = true } },
+  { "non-reentrant", each { use_reentrant = false } },
+  { "sequential, 4 parts", function(blocks, h)
+    return checkpoint.checkpoint_sequential(blocks, 4, h, { use_reentrant = false })
+  end },
+  { "selective, products", each { use_reentrant = false, policy = { neap.ops.linear } } },
+}
 
-print("\nEight blocks, 1024 images, one forward and backward:")
+print("\nEight blocks, 1024 images, one forward and backward, by the way of checkpointing:")
 print(("%-22s %12s %12s  %s"):format("", "peak", "saved", "gradient hash"))
-for _, row in ipairs({ { "without checkpoints", plain }, { "blocks checkpointed", kept } }) do
-  print(("%-22s %12s %12s  %s"):format(row[1], mib(row[2].peak), mib(row[2].saved), tostring(row[2].hash)))
+local times, hash = {}, nil
+for i, way in ipairs(ways) do
+  local row = measure(way[2])
+  print(("%-22s %12s %12s  %s"):format(way[1], mib(row.peak), mib(row.saved), row.hash))
+  times[i] = ("%s %.3f s"):format(way[1], row.seconds)
+  hash = hash or row.hash
+  assert(row.hash == hash, "the gradients must be the same bits")
 end
-print(("time  without %.3f s, checkpointed %.3f s"):format(plain.seconds, kept.seconds))
-assert(plain.hash == kept.hash, "the gradients must be the same bits")
+print("time  " .. table.concat(times, "; "))
 print("the gradients are the same bits")
