@@ -65,7 +65,7 @@ BINDINGS_OBJ := $(BINDINGS:%.c=$(OBJ)/%.o) $(OBJ)/gen/lua_files.o
 
 # ---- what is built ----------------------------------------------------------------------------------------
 
-.PHONY: help build all-tests fuzzers deps demo test run-tests check bench install uninstall docs format clean objects
+.PHONY: bench-faults help build all-tests fuzzers deps demo test run-tests check bench install uninstall docs format clean objects
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
@@ -196,6 +196,9 @@ run-tests:
 check:
 	@tools/deps.sh build test check
 	@tools/check.sh $(PARTS)
+# What a user sees when a checkpointed function is not the same twice, by determinism levels.
+bench-faults: build
+	$(Q)$(BUILD)/neap bench/faults.lua
 bench: all-tests
 	@bench/run.sh $(BUILD)
 docs:

@@ -9,7 +9,7 @@
 #include "tensor/tensor.h"
 
 enum { ROUNDS = 15 };
-#define N     ((int64_t)16 << 20) /* float32 elements */
+#define N ((int64_t)16 << 20) /* float32 elements */
 #define CHUNK ((size_t)1 << 20)
 
 typedef struct copy_job {
@@ -40,22 +40,13 @@ static double time_copy(neap_ctx *c, neap_tensor *to, neap_tensor *from, size_t 
 }
 
 typedef neap_tensor *(*bench_op)(neap_ctx *c, neap_tensor *a, neap_tensor *b);
-static neap_tensor *op_add(neap_ctx *c, neap_tensor *a, neap_tensor *b)
-{
-    return neap_add(c, a, b);
-}
+static neap_tensor *op_add(neap_ctx *c, neap_tensor *a, neap_tensor *b) { return neap_add(c, a, b); }
 static neap_tensor *op_clone(neap_ctx *c, neap_tensor *a, neap_tensor *b)
 {
     return (void)b, neap_clone(c, a);
 }
-static neap_tensor *op_exp(neap_ctx *c, neap_tensor *a, neap_tensor *b)
-{
-    return (void)b, neap_exp(c, a);
-}
-static neap_tensor *op_relu(neap_ctx *c, neap_tensor *a, neap_tensor *b)
-{
-    return (void)b, neap_relu(c, a);
-}
+static neap_tensor *op_exp(neap_ctx *c, neap_tensor *a, neap_tensor *b) { return (void)b, neap_exp(c, a); }
+static neap_tensor *op_relu(neap_ctx *c, neap_tensor *a, neap_tensor *b) { return (void)b, neap_relu(c, a); }
 
 /* `streams`: operands read and written; memcpy moves half of them in each direction. */
 static void bench(neap_ctx *c, const char *name, bench_op op, int streams, neap_tensor *a, neap_tensor *b,

@@ -27,10 +27,8 @@ bool nl_anchor_get(lua_State *L, nl_state *st, uint64_t id)
 {
     lua_rawgetp(L, LUA_REGISTRYINDEX, &st->k_anchors);
     bool found = lua_rawgeti(L, -1, (lua_Integer)id) == LUA_TTABLE;
-    if (found)
-        lua_remove(L, -2);
-    else
-        lua_pop(L, 2);
+    if (found) lua_remove(L, -2);
+    else lua_pop(L, 2);
     return found;
 }
 
@@ -128,12 +126,9 @@ static void add_inputs(group_set *s, const nl_state *st, const neap_node *n, int
     for (int i = 0; i < n->n_in; i++) {
         const neap_node *child = n->next[i].node;
         if (!child) continue;
-        if (child->leaf)
-            add_hooks(s, st, child->leaf->ag->hooks);
-        else if (child->group)
-            add(s, child->group);
-        else if (child->seq >= st->first_fn_seq && depth < 4)
-            add_inputs(s, st, child, depth + 1);
+        if (child->leaf) add_hooks(s, st, child->leaf->ag->hooks);
+        else if (child->group) add(s, child->group);
+        else if (child->seq >= st->first_fn_seq && depth < 4) add_inputs(s, st, child, depth + 1);
     }
 }
 

@@ -27,7 +27,8 @@ double nl_check_number(lua_State *L, nl_state *st, int idx, const char *fn, cons
 {
     char got[80];
     if (lua_type(L, idx) != LUA_TNUMBER)
-        nl_error(L, st, NEAP_E_ARG, "neap.%s: %s must be a number, got %s", fn, what, nl_kind(L, idx, got, sizeof got));
+        nl_error(L, st, NEAP_E_ARG, "neap.%s: %s must be a number, got %s", fn, what,
+                 nl_kind(L, idx, got, sizeof got));
     return lua_tonumber(L, idx);
 }
 
@@ -36,10 +37,12 @@ const char *nl_check_text(lua_State *L, nl_state *st, int idx, const char *fn, c
     char got[80];
     size_t n = 0;
     if (lua_type(L, idx) != LUA_TSTRING)
-        nl_error(L, st, NEAP_E_ARG, "neap.%s: %s must be a string, got %s", fn, what, nl_kind(L, idx, got, sizeof got));
+        nl_error(L, st, NEAP_E_ARG, "neap.%s: %s must be a string, got %s", fn, what,
+                 nl_kind(L, idx, got, sizeof got));
     const char *s = lua_tolstring(L, idx, &n);
     if (strlen(s) != n)
-        nl_error(L, st, NEAP_E_ARG, "neap.%s: %s holds a 0 byte after '%.60s', where other programs would end it", fn, what, s);
+        nl_error(L, st, NEAP_E_ARG,
+                 "neap.%s: %s holds a 0 byte after '%.60s', where other programs would end it", fn, what, s);
     return s;
 }
 
@@ -47,9 +50,11 @@ int64_t nl_check_dim(lua_State *L, nl_state *st, int idx, const char *fn, int nd
 {
     int64_t d = nl_check_integer(L, st, idx, fn, "the dimension");
     if (d == 0)
-        nl_error(L, st, NEAP_E_DIMS, "neap.%s: dimension 0: dimensions count from 1, or from the end with -1", fn);
+        nl_error(L, st, NEAP_E_DIMS, "neap.%s: dimension 0: dimensions count from 1, or from the end with -1",
+                 fn);
     if (ndim >= 0 && (d > ndim || d < -ndim))
-        nl_error(L, st, NEAP_E_DIMS, "neap.%s: dimension %lld does not exist: the tensor has %d", fn, (long long)d, ndim);
+        nl_error(L, st, NEAP_E_DIMS, "neap.%s: dimension %lld does not exist: the tensor has %d", fn,
+                 (long long)d, ndim);
     if (ndim >= 0 && d < 0) return d + ndim;
     return d > 0 ? d - 1 : d;
 }
@@ -64,7 +69,8 @@ neap_dtype nl_check_dtype(lua_State *L, nl_state *st, int idx, const char *fn)
         const char *names[NEAP_N_DTYPES];
         for (int i = 0; i < NEAP_N_DTYPES; i++) names[i] = neap_dtype_name((neap_dtype)i);
         const char *near = nl_nearest(name, names, NEAP_N_DTYPES);
-        nl_error(L, st, NEAP_E_DTYPE, "neap.%s: unknown dtype '%s'; did you mean '%s'?", fn, name, near ? near : "float32");
+        nl_error(L, st, NEAP_E_DTYPE, "neap.%s: unknown dtype '%s'; did you mean '%s'?", fn, name,
+                 near ? near : "float32");
     }
     nl_error(L, st, NEAP_E_ARG, "neap.%s: a dtype is a string such as \"float32\", got %s", fn,
              nl_kind(L, idx, got, sizeof got));
@@ -134,16 +140,20 @@ bool nl_is_options(lua_State *L, int idx)
     return named;
 }
 
-static void unknown_option(lua_State *L, nl_state *st, const char *fn, const char *key, const char *const *names)
+static void unknown_option(lua_State *L, nl_state *st, const char *fn, const char *key,
+                           const char *const *names)
 {
     int n = 0;
     char list[300] = "";
     while (names[n]) n++;
     const char *near = nl_nearest(key, names, n);
-    if (near) nl_error(L, st, NEAP_E_UNKNOWN_OPTION, "neap.%s: unknown option '%s'; did you mean '%s'?", fn, key, near);
+    if (near)
+        nl_error(L, st, NEAP_E_UNKNOWN_OPTION, "neap.%s: unknown option '%s'; did you mean '%s'?", fn, key,
+                 near);
     for (int i = 0; i < n; i++)
         snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "", names[i]);
-    if (!n) nl_error(L, st, NEAP_E_UNKNOWN_OPTION, "neap.%s: unknown option '%s'; it takes no options", fn, key);
+    if (!n)
+        nl_error(L, st, NEAP_E_UNKNOWN_OPTION, "neap.%s: unknown option '%s'; it takes no options", fn, key);
     nl_error(L, st, NEAP_E_UNKNOWN_OPTION, "neap.%s: unknown option '%s'; options are: %s", fn, key, list);
 }
 
@@ -158,8 +168,10 @@ void nl_check_options(lua_State *L, nl_state *st, int idx, const char *fn, const
     while (lua_next(L, idx)) {
         lua_pop(L, 1);
         if (lua_type(L, -1) != LUA_TSTRING)
-            nl_error(L, st, NEAP_E_ARG, "neap.%s: an option table has names as keys only, got the key %s; data and "
-                     "options never share a table", fn, nl_kind(L, -1, got, sizeof got));
+            nl_error(L, st, NEAP_E_ARG,
+                     "neap.%s: an option table has names as keys only, got the key %s; data and "
+                     "options never share a table",
+                     fn, nl_kind(L, -1, got, sizeof got));
         const char *key = lua_tostring(L, -1);
         int i = 0;
         while (names[i] && strcmp(names[i], key)) i++;
@@ -204,7 +216,8 @@ double nl_number_option(lua_State *L, nl_state *st, int idx, const char *fn, con
 static void too_many(lua_State *L, nl_state *st, const char *fn, int64_t n)
 {
     if (n > NEAP_MAX_DIMS)
-        nl_error(L, st, NEAP_E_DIMS, "neap.%s: %lld dimensions, at most %d are possible", fn, (long long)n, NEAP_MAX_DIMS);
+        nl_error(L, st, NEAP_E_DIMS, "neap.%s: %lld dimensions, at most %d are possible", fn, (long long)n,
+                 NEAP_MAX_DIMS);
 }
 
 int nl_check_shape(lua_State *L, nl_state *st, int idx, int last, const char *fn, int64_t *shape, int *used)

@@ -8,17 +8,19 @@
 
 typedef struct pass_opts {
     neap_backward_opts o;
-    int inputs;              /* stack index of the list, 0 */
+    int inputs; /* stack index of the list, 0 */
 } pass_opts;
 
 /* The core says that there is no graph; if recording is off here, who switched it off? */
 static int raise_pass(lua_State *L, nl_state *st, const char *fn)
 {
-    if (neap_error(st->c) == NEAP_E_NOGRAD && !neap_grad_enabled(st->c) && !strstr(neap_error_message(st->c), "switched off")) {
+    if (neap_error(st->c) == NEAP_E_NOGRAD && !neap_grad_enabled(st->c) &&
+        !strstr(neap_error_message(st->c), "switched off")) {
         const np_ambient_entry *e = neap_x_effective(st->c, NP_AMB_GRAD);
         char text[500];
-        snprintf(text, sizeof text, "%.300s; gradients are switched off by neap.%s at %s", neap_error_message(st->c),
-                 e && e->where ? e->where : "no_grad", e && e->note[0] ? e->note : "an unknown line");
+        snprintf(text, sizeof text, "%.300s; gradients are switched off by neap.%s at %s",
+                 neap_error_message(st->c), e && e->where ? e->where : "no_grad",
+                 e && e->note[0] ? e->note : "an unknown line");
         neap_clear_error(st->c);
         neap_fail(st->c, NEAP_E_NOGRAD, text, NULL);
     }
@@ -34,12 +36,14 @@ static int backward(lua_State *L)
     neap_tensor *out = nl_check_tensor(L, st, 1, "backward", "the output"), **inputs = NULL;
     neap_tensor *grad = n > 1 && opts != 2 ? nl_opt_tensor(L, st, 2, "backward", "the gradient") : NULL;
     if (n > 3 || (n == 3 && !opts && !lua_isnil(L, 3)))
-        return nl_error(L, st, NEAP_E_ARG, "neap.backward: too many arguments; loss:backward([grad,] {retain_graph =, ...})");
+        return nl_error(L, st, NEAP_E_ARG,
+                        "neap.backward: too many arguments; loss:backward([grad,] {retain_graph =, ...})");
     nl_check_options(L, st, opts, "backward", names);
     neap_backward_opts o = {.size = sizeof o};
     o.create_graph = nl_bool_option(L, st, opts, "backward", "create_graph", false);
     o.retain_graph = nl_bool_option(L, st, opts, "backward", "retain_graph", o.create_graph);
-    if (nl_get_option(L, opts, "inputs")) inputs = nl_tensor_list(L, st, lua_gettop(L), "backward", "inputs", false, &n_inputs);
+    if (nl_get_option(L, opts, "inputs"))
+        inputs = nl_tensor_list(L, st, lua_gettop(L), "backward", "inputs", false, &n_inputs);
     o.inputs = inputs;
     o.n_inputs = n_inputs;
     uint64_t group = o.create_graph && st->n_callbacks ? nl_group_of(L, st, out) : 0;
@@ -72,7 +76,8 @@ void nl_sorted_keys(lua_State *L, nl_state *st, int idx, const char *fn)
     while (lua_next(L, idx)) {
         lua_pop(L, 1);
         if (lua_type(L, -1) != LUA_TNUMBER && lua_type(L, -1) != LUA_TSTRING)
-            nl_error(L, st, NEAP_E_ARG, "neap.%s: keys must be numbers or strings, got %s", fn, nl_kind(L, -1, got, sizeof got));
+            nl_error(L, st, NEAP_E_ARG, "neap.%s: keys must be numbers or strings, got %s", fn,
+                     nl_kind(L, -1, got, sizeof got));
         lua_pushvalue(L, -1);
         int i = n++;
         for (; i > 0; i--) { /* insertion from the end: keys of lists come in order */
@@ -89,7 +94,7 @@ void nl_sorted_keys(lua_State *L, nl_state *st, int idx, const char *fn)
 }
 
 typedef struct tensors { /* one tensor, or a table of them with its keys */
-    int table, keys;         /* stack indices; table 0: a single tensor */
+    int table, keys;     /* stack indices; table 0: a single tensor */
     int n;
     neap_tensor **v;
 } tensors;
@@ -132,7 +137,8 @@ static neap_tensor **read_grad_outputs(lua_State *L, nl_state *st, int opts, con
         return v;
     }
     if (lua_type(L, idx) != LUA_TTABLE)
-        nl_error(L, st, NEAP_E_ARG, "neap.grad: grad_outputs must be a table with the keys of the outputs, got %s",
+        nl_error(L, st, NEAP_E_ARG,
+                 "neap.grad: grad_outputs must be a table with the keys of the outputs, got %s",
                  nl_kind(L, idx, got, sizeof got));
     for (int i = 0; i < outs->n; i++) {
         lua_rawgeti(L, outs->keys, i + 1);
@@ -221,7 +227,8 @@ static int requires_grad_(lua_State *L)
 static int retain_grad(lua_State *L)
 {
     nl_state *st = nl_enter(L);
-    if (neap_retain_grad(st->c, nl_check_tensor(L, st, 1, "retain_grad", "x"))) return nl_raise(L, st, "retain_grad");
+    if (neap_retain_grad(st->c, nl_check_tensor(L, st, 1, "retain_grad", "x")))
+        return nl_raise(L, st, "retain_grad");
     lua_settop(L, 1);
     return 1;
 }
@@ -247,7 +254,8 @@ static nl_callback *new_hook(lua_State *L, nl_state *st, int fn, uint64_t below,
 {
     char got[80];
     if (lua_type(L, fn) != LUA_TFUNCTION && luaL_getmetafield(L, fn, "__call") == LUA_TNIL)
-        nl_error(L, st, NEAP_E_ARG, "neap.register_hook: the hook must be a function, got %s", nl_kind(L, fn, got, sizeof got));
+        nl_error(L, st, NEAP_E_ARG, "neap.register_hook: the hook must be a function, got %s",
+                 nl_kind(L, fn, got, sizeof got));
     uint64_t cell = nl_anchor_new(L, st);
     int anchor = lua_gettop(L);
     lua_pushvalue(L, fn);
@@ -278,7 +286,8 @@ static int register_hook(lua_State *L)
     nl_state *st = nl_enter(L);
     neap_tensor *t = nl_check_tensor(L, st, 1, "register_hook", "x");
     if (!neap_requires_grad(t))
-        return nl_error(L, st, NEAP_E_NOGRAD, "neap.register_hook: the tensor does not require grad, so its hook would never run");
+        return nl_error(L, st, NEAP_E_NOGRAD,
+                        "neap.register_hook: the tensor does not require grad, so its hook would never run");
     neap_node *n = neap_grad_fn(t);
     bool late = n ? n->refs > 1 : np_accumulates(t);
     uint64_t below = nl_group_of(L, st, t);
@@ -316,7 +325,8 @@ static neap_node *check_node(lua_State *L, nl_state *st, int idx)
     char got[80];
     node_box *b = nl_userdata(L, idx, &st->k_node);
     if (!b || !b->n)
-        nl_error(L, st, NEAP_E_ARG, "neap.node: needs a node such as x.grad_fn, got %s", nl_kind(L, idx, got, sizeof got));
+        nl_error(L, st, NEAP_E_ARG, "neap.node: needs a node such as x.grad_fn, got %s",
+                 nl_kind(L, idx, got, sizeof got));
     return b->n;
 }
 
@@ -363,7 +373,8 @@ static int run_node_hook(lua_State *L)
     lua_call(L, 2, 1);
     if (lua_isnil(L, -1)) return 0;
     if (lua_type(L, -1) != LUA_TTABLE)
-        return nl_error(L, st, NEAP_E_GRADIENT, "neap.register_hook: a node's hook returns nil or a table of gradients of inputs");
+        return nl_error(L, st, NEAP_E_GRADIENT,
+                        "neap.register_hook: a node's hook returns nil or a table of gradients of inputs");
     int list = lua_gettop(L);
     luaL_checkstack(L, first + 4, NULL);
     for (int i = 0; i < first; i++)
@@ -456,12 +467,17 @@ static int node_index(lua_State *L)
     return 1;
 }
 
-static const luaL_Reg node_metamethods[] = {{"__gc", node_gc}, {"__eq", node_eq}, {"__tostring", node_tostring}, {NULL, NULL}};
+static const luaL_Reg node_metamethods[] = {
+    {"__gc", node_gc}, {"__eq", node_eq}, {"__tostring", node_tostring}, {NULL, NULL}};
 static const luaL_Reg hook_metamethods[] = {{"__close", hook_remove}, {NULL, NULL}};
-static const luaL_Reg functions[] = {{"backward", backward}, {"grad", grad}, {"detach", detach}, {NULL, NULL}};
-static const luaL_Reg methods[] = {
-    {"backward", backward}, {"detach", detach}, {"requires_grad_", requires_grad_}, {"retain_grad", retain_grad},
-    {"register_hook", register_hook}, {NULL, NULL}};
+static const luaL_Reg functions[] = {
+    {"backward", backward}, {"grad", grad}, {"detach", detach}, {NULL, NULL}};
+static const luaL_Reg methods[] = {{"backward", backward},
+                                   {"detach", detach},
+                                   {"requires_grad_", requires_grad_},
+                                   {"retain_grad", retain_grad},
+                                   {"register_hook", register_hook},
+                                   {NULL, NULL}};
 
 /* Stack: methods, neap. */
 void nl_open_autograd(lua_State *L, nl_state *st)

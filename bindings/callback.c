@@ -14,8 +14,8 @@ nl_callback *nl_callback_new(lua_State *L, nl_state *st, uint64_t cell, lua_CFun
         nl_error(L, st, NEAP_E_NOMEM, "neap.%s: out of memory", what);
         return NULL;
     }
-    *cb = (nl_callback){.refs = 1, .st = st, .cell = cell, .run = run, .what = what, .life = life,
-                        .next = st->callbacks};
+    *cb = (nl_callback){
+        .refs = 1, .st = st, .cell = cell, .run = run, .what = what, .life = life, .next = st->callbacks};
     if (cb->next) cb->next->prev = cb;
     st->callbacks = cb;
     if (!st->n_callbacks++) st->first_fn_seq = st->c->next_seq;
@@ -31,10 +31,8 @@ void nl_callback_release(void *user)
     if (--cb->refs > 0) return;
     if (cb->captures) nl_capture_release(st, cb);
     if (st) {
-        if (cb->prev)
-            cb->prev->next = cb->next;
-        else
-            st->callbacks = cb->next;
+        if (cb->prev) cb->prev->next = cb->next;
+        else st->callbacks = cb->next;
         if (cb->next) cb->next->prev = cb->prev;
         st->n_callbacks--;
         nl_anchor_clear(st, cb->cell);
@@ -92,8 +90,10 @@ bool nl_callback_run(neap_ctx *c, nl_callback *cb, nl_run *r)
     }
     if (st->L != L) nl_switch(L, st);
     if (nl_depth(st) + 2 > NL_MAX_DEPTH) {
-        neap_fail(c, NEAP_E_NESTED_DEPTH, "checkpoints or callbacks are nested too deeply (160 units); Lua allows about "
-                  "200 nested C calls: nest less", NULL);
+        neap_fail(c, NEAP_E_NESTED_DEPTH,
+                  "checkpoints or callbacks are nested too deeply (160 units); Lua allows about "
+                  "200 nested C calls: nest less",
+                  NULL);
         return false;
     }
     if (!begin_scope(st, cb, r)) return false;
@@ -109,10 +109,8 @@ bool nl_callback_run(neap_ctx *c, nl_callback *cb, nl_run *r)
     st->trampolines--;
     c->op_name = op;
     c->base = base;
-    if (st->L != L)
-        nl_switch(L, st);
-    else
-        neap_x_touch(c);
+    if (st->L != L) nl_switch(L, st);
+    else neap_x_touch(c);
     if (rc != LUA_OK) record_error(c, st, L);
     if (r->has_scope) nl_scope_end(st, &r->scope, cb->what, NULL, r->scope.holder ? &st->root : NULL);
     nl_callback_release(cb);
@@ -132,8 +130,10 @@ void nl_run_function(lua_State *L, nl_run *r)
 {
     nl_state *st = r->cb->st;
     if (!nl_anchor_get(L, st, r->cb->cell) || lua_rawgeti(L, -1, NL_A_FN) == LUA_TNIL)
-        nl_error(L, st, NEAP_E_INTERNAL, "neap.%s: the Lua function was collected while the graph still needs it; keep the "
-                 "tensor it belongs to", r->cb->what);
+        nl_error(L, st, NEAP_E_INTERNAL,
+                 "neap.%s: the Lua function was collected while the graph still needs it; keep the "
+                 "tensor it belongs to",
+                 r->cb->what);
     lua_remove(L, -2);
 }
 
@@ -142,7 +142,8 @@ void nl_collect_results(lua_State *L, nl_run *r, int first, int n, const char *w
 {
     nl_state *st = r->cb->st;
     if (n > NEAP_MAX_RESULTS)
-        nl_error(L, st, NEAP_E_ARG, "neap.%s: %d results, at most %d are possible", what, n, NEAP_MAX_RESULTS);
+        nl_error(L, st, NEAP_E_ARG, "neap.%s: %d results, at most %d are possible", what, n,
+                 NEAP_MAX_RESULTS);
     for (int i = 0; i < n; i++)
         if (lua_toboolean(L, first + i)) nl_check_tensor(L, st, first + i, what, "a result");
     for (int i = 0; i < n; i++) {

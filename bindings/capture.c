@@ -11,16 +11,16 @@
 enum { FUNCTION_DEPTH = 4, MAX_VALUES = 1000, N_SEEN = 1024, MAX_SEEN = N_SEEN / 2 };
 
 typedef struct nl_search {
-    int n;                     /* handles found */
-    int values;                /* looked at */
+    int n;      /* handles found */
+    int values; /* looked at */
     int n_seen;
-    uint64_t run;              /* marks the entries of `seen` that are of this search */
+    uint64_t run; /* marks the entries of `seen` that are of this search */
     const void *globals;
     nl_handle *found[MAX_VALUES];
     struct {
         const void *p;
         uint64_t run;
-    } seen[N_SEEN];            /* tables and functions, hashed by address */
+    } seen[N_SEEN]; /* tables and functions, hashed by address */
 } nl_search;
 
 /* ---- the search */
@@ -154,10 +154,8 @@ bool nl_capture_keep(nl_state *st, nl_callback *cb)
 
 static void unlink_capture(nl_capture *a)
 {
-    if (a->prev)
-        a->prev->next = a->next;
-    else
-        a->h->captures = a->next;
+    if (a->prev) a->prev->next = a->next;
+    else a->h->captures = a->next;
     if (a->next) a->next->prev = a->prev;
     a->h = NULL;
 }

@@ -93,7 +93,8 @@ static void prepare(lua_State *L, nl_state *st, nl_run *r, int anchor, int store
     lua_rawgeti(L, store, S_RECORD);
     lua_rawgeti(L, store, S_FN);
     nl_plan_push(L, st, r, store, S_ARGS, n, thread + 1);
-    if (!lua_checkstack(co, n + 20)) nl_error(L, st, NEAP_E_NOMEM, "neap.checkpoint: out of memory for the recompute");
+    if (!lua_checkstack(co, n + 20))
+        nl_error(L, st, NEAP_E_NOMEM, "neap.checkpoint: out of memory for the recompute");
     lua_xmove(L, co, n + 3);
     r->n_args = n + 2;
 }
@@ -105,7 +106,8 @@ static int run_recompute(lua_State *L)
     nl_run *r = lua_touserdata(L, 1);
     nl_state *st = r->cb->st;
     if (!nl_anchor_get(L, st, r->cb->cell))
-        return nl_error(L, st, NEAP_E_INTERNAL, "neap.checkpoint: the function was collected while the graph still needs it");
+        return nl_error(L, st, NEAP_E_INTERNAL,
+                        "neap.checkpoint: the function was collected while the graph still needs it");
     int anchor = lua_gettop(L);
     lua_rawgeti(L, anchor, NL_A_STORE);
     int store = lua_gettop(L);
@@ -131,7 +133,9 @@ static int take_tensors(lua_State *L, nl_state *st, int first, int last, neap_te
         if (!nl_handle_at(L, st, i)) continue;
         nl_check_tensor(L, st, i, "checkpoint", "a result");
         if (n++ == NEAP_MAX_RESULTS)
-            nl_error(L, st, NEAP_E_ARG, "neap.checkpoint: more than %d tensor results of a reentrant checkpoint", NEAP_MAX_RESULTS);
+            nl_error(L, st, NEAP_E_ARG,
+                     "neap.checkpoint: more than %d tensor results of a reentrant checkpoint",
+                     NEAP_MAX_RESULTS);
     }
     n = 0;
     for (int i = first; i <= last; i++) {
@@ -181,8 +185,8 @@ static void add_change(lua_State *L, nl_state *st, const char *name, int was, in
     char a[80], b[80];
     size_t used = strlen(st->changed), room = sizeof st->changed - used;
     int n = snprintf(st->changed + used, room, "%s '%.40s' (%s, now %s)",
-                     used ? "," : "; captured variables that changed since the forward:", name, nl_kind(L, was, a, sizeof a),
-                     nl_kind(L, is, b, sizeof b));
+                     used ? "," : "; captured variables that changed since the forward:", name,
+                     nl_kind(L, was, a, sizeof a), nl_kind(L, is, b, sizeof b));
     if (n < 0 || (size_t)n >= room) st->changed[used] = 0; /* names that fit are enough */
 }
 
@@ -248,11 +252,12 @@ static void read_options(lua_State *L, nl_state *st, int idx, call_options *o)
 }
 
 /* Groups below the region: its inputs', the enclosing region's and the hooks' in force. */
-static void add_parents(lua_State *L, nl_state *st, int anchor, neap_tensor *const *inputs, int n, uint64_t *covers, int max)
+static void add_parents(lua_State *L, nl_state *st, int anchor, neap_tensor *const *inputs, int n,
+                        uint64_t *covers, int max)
 {
     int k = 0;
     for (int i = 0; i < n + 2; i++) {
-        uint64_t g = i < n ? (st->n_callbacks ? nl_group_of(L, st, inputs[i]) : 0)
+        uint64_t g = i < n    ? (st->n_callbacks ? nl_group_of(L, st, inputs[i]) : 0)
                      : i == n ? nl_current_scope(st)->group
                               : nl_hooks_group(st);
         bool known = g == 0;
@@ -386,8 +391,11 @@ static void warn_if_lost(nl_state *st, const nl_guard *g, const nl_plan *p)
     char text[300];
     for (int i = 0; i < p->n; i++)
         if (neap_requires_grad(p->v[i])) return;
-    snprintf(text, sizeof text, "%s: no argument of a reentrant checkpoint requires grad: its results will not either; pass such a "
-             "tensor, or use {use_reentrant = false} [W-NOGRAD-INPUT]", g->where[0] ? g->where : "checkpoint");
+    snprintf(
+        text, sizeof text,
+        "%s: no argument of a reentrant checkpoint requires grad: its results will not either; pass such a "
+        "tensor, or use {use_reentrant = false} [W-NOGRAD-INPUT]",
+        g->where[0] ? g->where : "checkpoint");
     st->c->opts.log(st->c->opts.user, 2, text);
 }
 
@@ -404,16 +412,15 @@ static bool begin_region(lua_State *L, nl_state *st, nl_guard *g, call_options *
     lua_pushvalue(L, anchor);
     lua_setiuservalue(L, P_GUARD, 1); /* the guard keeps the anchor while the forward runs */
     find_captured(L, st, n_args, o->reentrant);
-    g->cb = nl_callback_new(L, st, *cell, o->reentrant ? run_reentrant : run_recompute, "checkpoint", NL_LIFE_PLAIN);
+    g->cb = nl_callback_new(L, st, *cell, o->reentrant ? run_reentrant : run_recompute, "checkpoint",
+                            NL_LIFE_PLAIN);
     if (!nl_capture_keep(st, g->cb)) nl_error(L, st, NEAP_E_NOMEM, "neap.checkpoint: out of memory");
     if (o->reentrant) warn_if_lost(st, g, &p);
     o->o.recompute = (neap_fn){recompute, nl_callback_retain, nl_callback_release, g->cb};
     o->o.name = g->where[0] ? g->where : "a checkpoint";
     for (int i = 0; i < p.n; i++) neap_retain(p.v[i]);
-    if (o->reentrant)
-        g->reentrant = neap_reentrant_begin(st->c, &o->o, p.v, p.n);
-    else
-        g->region = neap_region_begin(st->c, &o->o, p.v, p.n);
+    if (o->reentrant) g->reentrant = neap_reentrant_begin(st->c, &o->o, p.v, p.n);
+    else g->region = neap_region_begin(st->c, &o->o, p.v, p.n);
     for (int i = 0; i < p.n; i++) neap_free(p.v[i]);
     if (neap_error(st->c)) nl_raise(L, st, "checkpoint");
     return g->region || g->reentrant;
@@ -429,7 +436,8 @@ static int checkpoint_run(lua_State *L)
     uint64_t cell = 0, covers[6] = {0};
     call_options o;
     nl_maybe_collect(L, st);
-    if (n < 0) return nl_error(L, st, NEAP_E_ARG, "neap.checkpoint_run: is the library's own; call neap.checkpoint");
+    if (n < 0)
+        return nl_error(L, st, NEAP_E_ARG, "neap.checkpoint_run: is the library's own; call neap.checkpoint");
     nl_check_body(L, st, P_FN, "checkpoint");
     nl_check_body(L, st, P_BODY, "checkpoint");
     read_options(L, st, P_GUARD, &o);
@@ -467,6 +475,7 @@ static int once_begin(lua_State *L)
     return 1;
 }
 
-static const luaL_Reg functions[] = {{"checkpoint_run", checkpoint_run}, {"once_begin", once_begin}, {NULL, NULL}};
+static const luaL_Reg functions[] = {
+    {"checkpoint_run", checkpoint_run}, {"once_begin", once_begin}, {NULL, NULL}};
 
 void nl_open_checkpoint(lua_State *L, nl_state *st) { nl_setfuncs(L, st, functions); }

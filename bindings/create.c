@@ -11,13 +11,13 @@ typedef struct scan {
     lua_State *L;
     nl_state *st;
     const char *fn;
-    int ndim, known;           /* dims, once a leaf was seen; dims with a known size */
+    int ndim, known; /* dims, once a leaf was seen; dims with a known size */
     bool leaf;
     int64_t shape[NEAP_MAX_DIMS], pos[NEAP_MAX_DIMS + 1];
     bool floats, ints, bools;
     bool whole;
-    int64_t low, high;         /* of the whole numbers, if any */
-    char fraction[100];        /* position of the first value that is no whole number */
+    int64_t low, high;  /* of the whole numbers, if any */
+    char fraction[100]; /* position of the first value that is no whole number */
 } scan;
 
 static char *position(const scan *s, int depth, char *buf, size_t n)
@@ -31,8 +31,10 @@ static char *position(const scan *s, int depth, char *buf, size_t n)
 static void ragged(scan *s, int depth, int64_t len)
 {
     char at[100];
-    nl_error(s->L, s->st, NEAP_E_SHAPE, "neap.%s: the lists are ragged: %s has %lld elements, the lists before it have %lld",
-             s->fn, depth ? position(s, depth, at, sizeof at) : "the list", (long long)len, (long long)s->shape[depth]);
+    nl_error(s->L, s->st, NEAP_E_SHAPE,
+             "neap.%s: the lists are ragged: %s has %lld elements, the lists before it have %lld", s->fn,
+             depth ? position(s, depth, at, sizeof at) : "the list", (long long)len,
+             (long long)s->shape[depth]);
 }
 
 static void see_whole(scan *s, int64_t v)
@@ -47,7 +49,8 @@ static void see_leaf(scan *s, int depth)
     lua_State *L = s->L;
     char at[100], got[80];
     if (s->leaf ? depth != s->ndim : depth < s->known)
-        nl_error(L, s->st, NEAP_E_SHAPE, "neap.%s: the lists are ragged: %s is %s where the lists before it have lists", s->fn,
+        nl_error(L, s->st, NEAP_E_SHAPE,
+                 "neap.%s: the lists are ragged: %s is %s where the lists before it have lists", s->fn,
                  position(s, depth, at, sizeof at), nl_kind(L, -1, got, sizeof got));
     s->leaf = true;
     s->ndim = depth;
@@ -59,14 +62,15 @@ static void see_leaf(scan *s, int depth)
     } else {
         double v = lua_tonumber(L, -1);
         s->floats = true;
-        if (v == floor(v) && fabs(v) < 0x1p63)
-            see_whole(s, (int64_t)v);
+        if (v == floor(v) && fabs(v) < 0x1p63) see_whole(s, (int64_t)v);
         else if (!s->fraction[0])
-            snprintf(s->fraction, sizeof s->fraction, "%.17g at %s", v, depth ? position(s, depth, at, sizeof at) : "the top");
+            snprintf(s->fraction, sizeof s->fraction, "%.17g at %s", v,
+                     depth ? position(s, depth, at, sizeof at) : "the top");
     }
     if (s->bools && (s->ints || s->floats))
-        nl_error(L, s->st, NEAP_E_DTYPE, "neap.%s: %s mixes booleans with numbers; use one kind, or name a dtype for numbers",
-                 s->fn, depth ? position(s, depth, at, sizeof at) : "the value");
+        nl_error(L, s->st, NEAP_E_DTYPE,
+                 "neap.%s: %s mixes booleans with numbers; use one kind, or name a dtype for numbers", s->fn,
+                 depth ? position(s, depth, at, sizeof at) : "the value");
 }
 
 /* Nothing but elements 1 to len may be in the list on top: an option among the data would be lost. */
@@ -76,16 +80,19 @@ static void check_list(scan *s, int depth, int64_t len)
     char at[100], got[80];
     luaL_checkstack(L, 6, NULL);
     if (lua_getmetatable(L, -1))
-        nl_error(L, s->st, NEAP_E_ARG, "neap.%s: %s is an object (a table with a metatable), not a list of numbers", s->fn,
+        nl_error(L, s->st, NEAP_E_ARG,
+                 "neap.%s: %s is an object (a table with a metatable), not a list of numbers", s->fn,
                  depth ? position(s, depth, at, sizeof at) : "the data");
     lua_pushnil(L);
     while (lua_next(L, -2)) {
         int64_t i = lua_isinteger(L, -2) ? lua_tointeger(L, -2) : 0;
         lua_pop(L, 1);
         if (i >= 1 && i <= len) continue;
-        nl_error(L, s->st, NEAP_E_ARG, "neap.%s: %s holds the key %s: data is a list without gaps, options come after it in "
-                 "a table of their own, as in neap.tensor({1, 2}, {dtype = \"float64\"})", s->fn,
-                 depth ? position(s, depth, at, sizeof at) : "the list", nl_kind(L, -1, got, sizeof got));
+        nl_error(L, s->st, NEAP_E_ARG,
+                 "neap.%s: %s holds the key %s: data is a list without gaps, options come after it in "
+                 "a table of their own, as in neap.tensor({1, 2}, {dtype = \"float64\"})",
+                 s->fn, depth ? position(s, depth, at, sizeof at) : "the list",
+                 nl_kind(L, -1, got, sizeof got));
     }
 }
 
@@ -100,16 +107,18 @@ static void see(scan *s, int depth)
         return;
     }
     if (type != LUA_TTABLE)
-        nl_error(L, s->st, NEAP_E_ARG, "neap.%s: %s must be a number, a boolean or a list of these, got %s", s->fn,
-                 depth ? position(s, depth, at, sizeof at) : "the value", nl_kind(L, -1, got, sizeof got));
+        nl_error(L, s->st, NEAP_E_ARG, "neap.%s: %s must be a number, a boolean or a list of these, got %s",
+                 s->fn, depth ? position(s, depth, at, sizeof at) : "the value",
+                 nl_kind(L, -1, got, sizeof got));
     if (depth == NEAP_MAX_DIMS)
         nl_error(L, s->st, NEAP_E_DIMS, "neap.%s: lists nested more than %d deep", s->fn, NEAP_MAX_DIMS);
     int64_t len = (int64_t)lua_rawlen(L, -1);
     if (depth < s->known) {
         if (s->shape[depth] != len) ragged(s, depth, len);
     } else if (s->leaf) {
-        nl_error(L, s->st, NEAP_E_SHAPE, "neap.%s: the lists are ragged: %s is a list where the lists before it have a value",
-                 s->fn, position(s, depth, at, sizeof at));
+        nl_error(L, s->st, NEAP_E_SHAPE,
+                 "neap.%s: the lists are ragged: %s is a list where the lists before it have a value", s->fn,
+                 position(s, depth, at, sizeof at));
     } else {
         s->shape[s->known++] = len;
     }
@@ -126,12 +135,9 @@ static char *store(lua_State *L, const neap_tensor *t, int depth, char *p)
 {
     neap_dtype d = (neap_dtype)t->dtype;
     if (depth == t->ndim) {
-        if (lua_type(L, -1) == LUA_TBOOLEAN)
-            neap_x_store_int(d, p, lua_toboolean(L, -1));
-        else if (lua_isinteger(L, -1))
-            neap_x_store_int(d, p, lua_tointeger(L, -1));
-        else
-            neap_x_store_double(d, p, lua_tonumber(L, -1));
+        if (lua_type(L, -1) == LUA_TBOOLEAN) neap_x_store_int(d, p, lua_toboolean(L, -1));
+        else if (lua_isinteger(L, -1)) neap_x_store_int(d, p, lua_tointeger(L, -1));
+        else neap_x_store_double(d, p, lua_tonumber(L, -1));
         return p + neap_dtype_size(d);
     }
     for (int64_t i = 1; i <= t->shape[depth]; i++) {
@@ -147,14 +153,16 @@ static void check_range(const scan *s, neap_dtype d)
     static const struct {
         neap_dtype d;
         int64_t low, high;
-    } ranges[] = {{NEAP_INT32, INT32_MIN, INT32_MAX}, {NEAP_INT8, INT8_MIN, INT8_MAX}, {NEAP_UINT8, 0, UINT8_MAX}};
+    } ranges[] = {
+        {NEAP_INT32, INT32_MIN, INT32_MAX}, {NEAP_INT8, INT8_MIN, INT8_MAX}, {NEAP_UINT8, 0, UINT8_MAX}};
     if (!np_is_int(d)) return;
     if (s->fraction[0])
-        nl_error(s->L, s->st, NEAP_E_DTYPE, "neap.%s: %s cannot be %s; use a float dtype", s->fn, s->fraction, neap_dtype_name(d));
+        nl_error(s->L, s->st, NEAP_E_DTYPE, "neap.%s: %s cannot be %s; use a float dtype", s->fn, s->fraction,
+                 neap_dtype_name(d));
     for (int i = 0; i < 3; i++)
         if (s->whole && d == ranges[i].d && (s->low < ranges[i].low || s->high > ranges[i].high))
-            nl_error(s->L, s->st, NEAP_E_DTYPE, "neap.%s: values from %lld to %lld do not fit into %s", s->fn, (long long)s->low,
-                     (long long)s->high, neap_dtype_name(d));
+            nl_error(s->L, s->st, NEAP_E_DTYPE, "neap.%s: values from %lld to %lld do not fit into %s", s->fn,
+                     (long long)s->low, (long long)s->high, neap_dtype_name(d));
 }
 
 /* The data at idx; sizes as x:shape() gives them become a list. */
@@ -179,8 +187,8 @@ neap_tensor *nl_tensor_from(lua_State *L, nl_state *st, int idx, const char *fn,
     push_data(L, st, idx);
     see(&s, 0);
     int ndim = s.leaf ? s.ndim : s.known;
-    neap_dtype d = dtype >= 0 ? (neap_dtype)dtype
-                   : s.bools  ? NEAP_BOOL
+    neap_dtype d = dtype >= 0            ? (neap_dtype)dtype
+                   : s.bools             ? NEAP_BOOL
                    : s.ints && !s.floats ? NEAP_INT64
                                          : neap_x_default_dtype(st->c);
     check_range(&s, d);
@@ -194,7 +202,7 @@ neap_tensor *nl_tensor_from(lua_State *L, nl_state *st, int idx, const char *fn,
 /* ---- the options of all factories */
 
 typedef struct made {
-    int dtype;                 /* -1: not given */
+    int dtype; /* -1: not given */
     int device;
     bool grad;
 } made;
@@ -235,8 +243,8 @@ static void no_more(lua_State *L, nl_state *st, int next, int last, const char *
 {
     char got[80];
     if (next <= last)
-        nl_error(L, st, NEAP_E_ARG, "neap.%s: too many arguments: %s; options go in a table: {dtype = ...}", fn,
-                 nl_kind(L, next, got, sizeof got));
+        nl_error(L, st, NEAP_E_ARG, "neap.%s: too many arguments: %s; options go in a table: {dtype = ...}",
+                 fn, nl_kind(L, next, got, sizeof got));
 }
 
 static int tensor(lua_State *L)
@@ -244,8 +252,11 @@ static int tensor(lua_State *L)
     nl_state *st = nl_enter(L);
     nl_maybe_collect(L, st);
     if (nl_handle_at(L, st, 1))
-        return nl_error(L, st, NEAP_E_ARG, "neap.tensor: the data is a tensor already; use x:clone(), x:detach() or x:to(dtype)");
-    if (lua_gettop(L) == 0) return nl_error(L, st, NEAP_E_ARG, "neap.tensor: needs a number, a boolean or a list of these");
+        return nl_error(
+            L, st, NEAP_E_ARG,
+            "neap.tensor: the data is a tensor already; use x:clone(), x:detach() or x:to(dtype)");
+    if (lua_gettop(L) == 0)
+        return nl_error(L, st, NEAP_E_ARG, "neap.tensor: needs a number, a boolean or a list of these");
     if (lua_gettop(L) > 2) no_more(L, st, 3, lua_gettop(L), "tensor");
     made m = read_made(L, st, 2, "tensor");
     nl_handle *h = nl_new_handle(L, st);
@@ -293,11 +304,12 @@ static int full(lua_State *L)
     int used, ndim = nl_check_shape(L, st, 1, 1, "full", shape, &used), type = lua_type(L, 2);
     nl_maybe_collect(L, st);
     if (type != LUA_TNUMBER && type != LUA_TBOOLEAN)
-        return nl_error(L, st, NEAP_E_ARG, "neap.full: the value must be a number or a boolean, got %s; neap.full({2,3}, 7.0)",
+        return nl_error(L, st, NEAP_E_ARG,
+                        "neap.full: the value must be a number or a boolean, got %s; neap.full({2,3}, 7.0)",
                         nl_kind(L, 2, got, sizeof got));
     no_more(L, st, 4, lua_gettop(L), "full");
     made m = read_made(L, st, 3, "full");
-    neap_dtype d = m.dtype >= 0 ? (neap_dtype)m.dtype
+    neap_dtype d = m.dtype >= 0           ? (neap_dtype)m.dtype
                    : type == LUA_TBOOLEAN ? NEAP_BOOL
                    : lua_isinteger(L, 2)  ? NEAP_INT64
                                           : neap_x_default_dtype(st->c);
@@ -308,7 +320,8 @@ static int full(lua_State *L)
     check_range(&s, d);
     lua_pop(L, 1);
     if (lua_isinteger(L, 2) && d == NEAP_INT64 && llabs(lua_tointeger(L, 2)) > (1ll << 53))
-        return nl_error(L, st, NEAP_E_ARG, "neap.full: %lld is beyond 2^53; use neap.tensor for exact large integers",
+        return nl_error(L, st, NEAP_E_ARG,
+                        "neap.full: %lld is beyond 2^53; use neap.tensor for exact large integers",
                         (long long)lua_tointeger(L, 2));
     nl_handle *h = nl_new_handle(L, st);
     return finish(L, st, h, neap_full(st->c, ndim, shape, v, d, m.device), m.grad, "full");
@@ -321,8 +334,10 @@ static int arange(lua_State *L)
     int last, opts = options_at(L, 2, &last);
     nl_maybe_collect(L, st);
     if (last < 2)
-        return nl_error(L, st, NEAP_E_ARG, "neap.arange: needs both ends: neap.arange(1, 10) has 10 elements; one argument would "
-                        "leave open where counting begins");
+        return nl_error(
+            L, st, NEAP_E_ARG,
+            "neap.arange: needs both ends: neap.arange(1, 10) has 10 elements; one argument would "
+            "leave open where counting begins");
     no_more(L, st, 4, last, "arange");
     double first = nl_check_number(L, st, 1, "arange", "the first value");
     double end = nl_check_number(L, st, 2, "arange", "the last value");
@@ -361,8 +376,8 @@ static int eye(lua_State *L)
     return finish(L, st, h, neap_eye(st->c, n, cols, d, m.device), m.grad, "eye");
 }
 
-static const luaL_Reg functions[] = {
-    {"tensor", tensor}, {"empty", empty}, {"zeros", zeros}, {"ones", ones}, {"full", full}, {"arange", arange},
-    {"linspace", linspace}, {"eye", eye}, {NULL, NULL}};
+static const luaL_Reg functions[] = {{"tensor", tensor},     {"empty", empty}, {"zeros", zeros},
+                                     {"ones", ones},         {"full", full},   {"arange", arange},
+                                     {"linspace", linspace}, {"eye", eye},     {NULL, NULL}};
 
 void nl_open_create(lua_State *L, nl_state *st) { nl_setfuncs(L, st, functions); }

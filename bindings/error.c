@@ -29,8 +29,8 @@ void nl_where(lua_State *L, nl_state *st, char *buf, size_t n)
 static const char *push_module_path(lua_State *L)
 {
     if (!lua_checkstack(L, 4)) return "";
-    if (lua_getfield(L, LUA_REGISTRYINDEX, "neap.module_path") == LUA_TFUNCTION && lua_pcall(L, 0, 1, 0) == LUA_OK &&
-        lua_type(L, -1) == LUA_TSTRING)
+    if (lua_getfield(L, LUA_REGISTRYINDEX, "neap.module_path") == LUA_TFUNCTION &&
+        lua_pcall(L, 0, 1, 0) == LUA_OK && lua_type(L, -1) == LUA_TSTRING)
         return lua_tostring(L, -1);
     lua_pop(L, 1);
     lua_pushliteral(L, "");
@@ -93,12 +93,9 @@ static int raise_parked(lua_State *L, nl_state *st, uintptr_t slot)
 static void with_name(char *buf, size_t n, const char *message, const char *name)
 {
     size_t len = name ? strlen(name) : 0;
-    if (!name || !strncmp(message, "neap.", 5))
-        snprintf(buf, n, "%s", message);
-    else if (!strncmp(message, name, len) && message[len] == ':')
-        snprintf(buf, n, "neap.%s", message);
-    else
-        snprintf(buf, n, "neap.%s: %s", name, message);
+    if (!name || !strncmp(message, "neap.", 5)) snprintf(buf, n, "%s", message);
+    else if (!strncmp(message, name, len) && message[len] == ':') snprintf(buf, n, "neap.%s", message);
+    else snprintf(buf, n, "neap.%s: %s", name, message);
 }
 
 static void add_to_first_line(char *text, size_t n, const char *more)
@@ -155,10 +152,8 @@ const char *nl_kind(lua_State *L, int idx, char *buf, size_t n)
     case LUA_TNIL: snprintf(buf, n, "nil"); break;
     case LUA_TBOOLEAN: snprintf(buf, n, "%s", lua_toboolean(L, idx) ? "true" : "false"); break;
     case LUA_TNUMBER:
-        if (lua_isinteger(L, idx))
-            snprintf(buf, n, "%lld", (long long)lua_tointeger(L, idx));
-        else
-            snprintf(buf, n, "%.14g", (double)lua_tonumber(L, idx));
+        if (lua_isinteger(L, idx)) snprintf(buf, n, "%lld", (long long)lua_tointeger(L, idx));
+        else snprintf(buf, n, "%.14g", (double)lua_tonumber(L, idx));
         break;
     case LUA_TSTRING: snprintf(buf, n, "the string '%.40s'", lua_tostring(L, idx)); break;
     case LUA_TTABLE: snprintf(buf, n, "a table"); break;

@@ -42,7 +42,8 @@ static const char **read_metadata(lua_State *L, nl_state *st, int *n)
     if (!nl_get_option(L, 3, "metadata")) return NULL;
     int table = lua_gettop(L);
     if (lua_type(L, table) != LUA_TTABLE)
-        nl_error(L, st, NEAP_E_ARG, "neap.save: metadata must be a table of strings, got %s", nl_kind(L, table, got, sizeof got));
+        nl_error(L, st, NEAP_E_ARG, "neap.save: metadata must be a table of strings, got %s",
+                 nl_kind(L, table, got, sizeof got));
     nl_sorted_keys(L, st, table, "save");
     int keys = lua_gettop(L);
     *n = (int)lua_rawlen(L, keys);
@@ -66,7 +67,8 @@ static int save(lua_State *L)
     int n_meta;
     const char *path = check_path(L, st, "save");
     if (lua_type(L, 2) != LUA_TTABLE)
-        return nl_error(L, st, NEAP_E_ARG, "neap.save: needs a table of tensors by name, got %s", nl_kind(L, 2, got, sizeof got));
+        return nl_error(L, st, NEAP_E_ARG, "neap.save: needs a table of tensors by name, got %s",
+                        nl_kind(L, 2, got, sizeof got));
     lua_settop(L, 3);
     const char **meta = read_metadata(L, st, &n_meta);
     nl_sorted_keys(L, st, 2, "save");

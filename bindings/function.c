@@ -42,8 +42,11 @@ static int keep_list(lua_State *L, const char *method, void *(*key)(nl_state *),
     int n = lua_gettop(L) - 1;
     check_ctx(L, st, method);
     if (lua_rawgetp(L, 1, key_over(st)) != LUA_TNIL)
-        nl_error(L, st, NEAP_E_STATE, "neap.Function: ctx:%s works in forward only; what backward needs must be known when forward "
-                 "returns", method);
+        nl_error(
+            L, st, NEAP_E_STATE,
+            "neap.Function: ctx:%s works in forward only; what backward needs must be known when forward "
+            "returns",
+            method);
     lua_pop(L, 1);
     lua_createtable(L, n, 1);
     for (int i = 1; i <= n; i++) {
@@ -79,7 +82,8 @@ static int saved(lua_State *L)
     if (lua_rawgetp(L, 1, key_saved(st)) == LUA_TTABLE) return unpack_list(L); /* still in forward */
     lua_pop(L, 1);
     if (lua_rawgetp(L, 1, key_cache(st)) != LUA_TTABLE)
-        return nl_error(L, st, NEAP_E_STATE, "neap.Function: ctx:saved() works in forward and in backward only");
+        return nl_error(L, st, NEAP_E_STATE,
+                        "neap.Function: ctx:saved() works in forward and in backward only");
     lua_getfield(L, -1, "n");
     if (!lua_isnil(L, -1)) return lua_pop(L, 1), unpack_list(L);
     lua_pop(L, 1);
@@ -133,7 +137,8 @@ static void read_inputs(call *c)
     for (int i = 0; i < c->n_args; i++) {
         if (!nl_handle_at(c->L, c->st, AT_ARGS + i)) continue;
         if (c->n_in == NEAP_MAX_RESULTS)
-            nl_error(c->L, c->st, NEAP_E_ARG, "neap.%s: more than %d tensor arguments", c->name, NEAP_MAX_RESULTS);
+            nl_error(c->L, c->st, NEAP_E_ARG, "neap.%s: more than %d tensor arguments", c->name,
+                     NEAP_MAX_RESULTS);
         c->in[c->n_in++] = nl_check_tensor(c->L, c->st, AT_ARGS + i, c->name, "an argument");
     }
 }
@@ -154,8 +159,11 @@ static void close_ctx(call *c)
             lua_rawgeti(L, -1, i);
             nl_handle *h = nl_handle_at(L, c->st, -1);
             if (!h || !holds(c->in, c->n_in, h->t))
-                nl_error(L, c->st, NEAP_E_ARG, "neap.%s: tensor %d of mark_dirty is no argument of forward; name the arguments that "
-                         "forward changed in place", c->name, i);
+                nl_error(
+                    L, c->st, NEAP_E_ARG,
+                    "neap.%s: tensor %d of mark_dirty is no argument of forward; name the arguments that "
+                    "forward changed in place",
+                    c->name, i);
             lua_pop(L, 1);
         }
     lua_pop(L, 1);
@@ -177,7 +185,8 @@ static void read_results(call *c)
             nl_error(L, c->st, NEAP_E_ARG, "neap.%s: more than %d tensor results", c->name, NEAP_MAX_RESULTS);
         bool dirty = in_list(L, AT_CTX, key_dirty(c->st), t, c->st);
         if (dirty && neap_requires_grad(t) && neap_is_leaf(t))
-            nl_error(L, c->st, NEAP_E_LEAF_INPLACE, "neap.%s: a leaf that requires grad was changed in place and marked dirty", c->name);
+            nl_error(L, c->st, NEAP_E_LEAF_INPLACE,
+                     "neap.%s: a leaf that requires grad was changed in place and marked dirty", c->name);
         c->fixed[c->n_out] = in_list(L, AT_CTX, key_fixed(c->st), t, c->st);
         if (!dirty && (holds(c->in, c->n_in, t) || holds(c->out, c->n_out, t) || neap_requires_grad(t))) {
             nl_handle *h = nl_new_handle(L, c->st);
@@ -199,7 +208,8 @@ static void read_saved(call *c)
         int n = (int)lua_tointeger(L, -1);
         lua_pop(L, 1);
         if (n > NEAP_MAX_RESULTS)
-            nl_error(L, c->st, NEAP_E_ARG, "neap.%s: save_for_backward got more than %d tensors", c->name, NEAP_MAX_RESULTS);
+            nl_error(L, c->st, NEAP_E_ARG, "neap.%s: save_for_backward got more than %d tensors", c->name,
+                     NEAP_MAX_RESULTS);
         for (int i = 0; i < n; i++) {
             bool none = lua_rawgeti(L, -1, i + 1) == LUA_TNIL;
             c->saved[c->n_saved++] = none ? NULL : nl_check_tensor(L, c->st, -1, c->name, "a saved value");
@@ -264,8 +274,15 @@ static void record(call *c)
     read_saved(c);
     own_fields(L, st);
     nl_callback *cb = make_anchor(c);
-    neap_custom f = {.size = sizeof f, .name = c->name, .backward = nl_callback_fn(cb), .inputs = c->in, .n_inputs = c->n_in,
-                     .outputs = c->out, .n_outputs = c->n_out, .saved = c->saved, .n_saved = c->n_saved,
+    neap_custom f = {.size = sizeof f,
+                     .name = c->name,
+                     .backward = nl_callback_fn(cb),
+                     .inputs = c->in,
+                     .n_inputs = c->n_in,
+                     .outputs = c->out,
+                     .n_outputs = c->n_out,
+                     .saved = c->saved,
+                     .n_saved = c->n_saved,
                      .non_differentiable = c->fixed};
     neap_node *n = neap_custom_record(st->c, &f);
     if (n) n->group = cb->cell;
@@ -309,7 +326,8 @@ static int apply(lua_State *L)
     nl_maybe_collect(L, st);
     lua_pushstring(L, "forward");
     if (lua_rawget(L, AT_CLASS) != LUA_TFUNCTION)
-        return nl_error(L, st, NEAP_E_ARG, "neap.%s: has no forward; write function %s.forward(ctx, ...) end", name, name);
+        return nl_error(L, st, NEAP_E_ARG, "neap.%s: has no forward; write function %s.forward(ctx, ...) end",
+                        name, name);
     lua_pop(L, 1);
     luaL_checkstack(L, n + 10, NULL);
     lua_createtable(L, 0, 4); /* ctx */
@@ -351,29 +369,34 @@ static void push_gradients(lua_State *L, nl_state *st, nl_run *r, const neap_nod
 }
 
 /* Which result is the gradient of tensor argument i: results stand at first ... by argument position. */
-static int check_gradients(lua_State *L, nl_state *st, int positions, int first, int m, const neap_node *node, int *at)
+static int check_gradients(lua_State *L, nl_state *st, int positions, int first, int m, const neap_node *node,
+                           int *at)
 {
     char got[80];
     lua_getfield(L, positions, "n");
     int n_args = (int)lua_tointeger(L, -1), n = (int)lua_rawlen(L, positions);
     lua_pop(L, 1);
     if (m > n_args)
-        nl_error(L, st, NEAP_E_GRADIENT, "neap.%s: backward returned %d gradients, forward has %d arguments", node->name, m, n_args);
+        nl_error(L, st, NEAP_E_GRADIENT, "neap.%s: backward returned %d gradients, forward has %d arguments",
+                 node->name, m, n_args);
     for (int i = 0, next = 1; i < n; i++, next++) {
         lua_rawgeti(L, positions, i + 1);
         int p = (int)lua_tointeger(L, -1);
         lua_pop(L, 1);
         for (; next < p; next++)
             if (next <= m && !lua_isnil(L, first + next - 1))
-                nl_error(L, st, NEAP_E_GRADIENT, "neap.%s: backward returned %s as the gradient of argument %d, which is no tensor; "
-                         "return nil there", node->name, nl_kind(L, first + next - 1, got, sizeof got), next);
+                nl_error(L, st, NEAP_E_GRADIENT,
+                         "neap.%s: backward returned %s as the gradient of argument %d, which is no tensor; "
+                         "return nil there",
+                         node->name, nl_kind(L, first + next - 1, got, sizeof got), next);
         bool given = p <= m && !lua_isnil(L, first + p - 1);
         at[i] = given ? first + p - 1 : 0;
-        if (given)
-            nl_check_tensor(L, st, at[i], node->name, "a gradient");
+        if (given) nl_check_tensor(L, st, at[i], node->name, "a gradient");
         else if (p > m && neap_custom_needs(st->c, i)) /* an explicit nil says: none */
-            nl_error(L, st, NEAP_E_GRADIENT, "neap.%s: backward returned no gradient for argument %d, which needs one; return one "
-                     "gradient for each argument of forward, in order", node->name, p);
+            nl_error(L, st, NEAP_E_GRADIENT,
+                     "neap.%s: backward returned no gradient for argument %d, which needs one; return one "
+                     "gradient for each argument of forward, in order",
+                     node->name, p);
     }
     return n;
 }
@@ -385,7 +408,9 @@ static int run_backward(lua_State *L)
     const neap_node *node = st->c->custom->node;
     int at[NEAP_MAX_RESULTS];
     if (!nl_anchor_get(L, st, r->cb->cell))
-        return nl_error(L, st, NEAP_E_INTERNAL, "neap.%s: its Lua functions were collected while the graph still needs them", node->name);
+        return nl_error(L, st, NEAP_E_INTERNAL,
+                        "neap.%s: its Lua functions were collected while the graph still needs them",
+                        node->name);
     int anchor = lua_gettop(L);
     lua_rawgeti(L, anchor, NL_A_FN);
     lua_rawgeti(L, anchor, NL_A_ARGS);
@@ -395,7 +420,8 @@ static int run_backward(lua_State *L)
     lua_rawsetp(L, ctx, key_cache(st));
     lua_pushstring(L, "backward");
     if (lua_rawget(L, anchor + 1) != LUA_TFUNCTION)
-        return nl_error(L, st, NEAP_E_ARG, "neap.%s: has no backward; write function %s.backward(ctx, g) end", node->name, node->name);
+        return nl_error(L, st, NEAP_E_ARG, "neap.%s: has no backward; write function %s.backward(ctx, g) end",
+                        node->name, node->name);
     int fn = lua_gettop(L);
     luaL_checkstack(L, r->v->n_in + 10, NULL);
     lua_pushvalue(L, ctx);
@@ -406,7 +432,8 @@ static int run_backward(lua_State *L)
     int n = check_gradients(L, st, positions, fn, m, node, at);
     lua_pushnil(L);
     lua_rawsetp(L, ctx, key_cache(st));
-    for (int i = 0; i < n; i++) r->v->out[i] = at[i] ? neap_retain(((nl_handle *)lua_touserdata(L, at[i]))->t) : NULL;
+    for (int i = 0; i < n; i++)
+        r->v->out[i] = at[i] ? neap_retain(((nl_handle *)lua_touserdata(L, at[i]))->t) : NULL;
     r->v->n_out = n;
     return 0;
 }
@@ -427,13 +454,15 @@ static int new_class(lua_State *L)
     nl_state *st = nl_enter(L);
     char got[80];
     if (lua_type(L, 1) != LUA_TSTRING)
-        return nl_error(L, st, NEAP_E_ARG, "neap.Function: needs a name: neap.Function \"Swish\", got %s", nl_kind(L, 1, got, sizeof got));
+        return nl_error(L, st, NEAP_E_ARG, "neap.Function: needs a name: neap.Function \"Swish\", got %s",
+                        nl_kind(L, 1, got, sizeof got));
     nl_check_options(L, st, 2, "Function", names);
     lua_newtable(L);
     lua_pushvalue(L, 1);
     lua_setfield(L, -2, "name");
     for (int i = 0; i < 2; i++) {
-        if (!nl_get_option(L, lua_isnoneornil(L, 2) || lua_type(L, 2) != LUA_TTABLE ? 0 : 2, names[i])) continue;
+        if (!nl_get_option(L, lua_isnoneornil(L, 2) || lua_type(L, 2) != LUA_TTABLE ? 0 : 2, names[i]))
+            continue;
         lua_setfield(L, -2, names[i]);
     }
     nl_set_metatable(L, &st->k_function);
@@ -454,16 +483,15 @@ static int gradcheck(lua_State *L)
     double rtol = nl_number_option(L, st, 3, "gradcheck", "rtol", 1e-3);
     order = (int)nl_number_option(L, st, 3, "gradcheck", "order", 1);
     neap_tensor *one, **inputs = &one;
-    if (nl_handle_at(L, st, 2))
-        one = nl_check_tensor(L, st, 2, "gradcheck", "the input");
-    else
-        inputs = nl_tensor_list(L, st, 2, "gradcheck", "inputs", false, &n);
+    if (nl_handle_at(L, st, 2)) one = nl_check_tensor(L, st, 2, "gradcheck", "the input");
+    else inputs = nl_tensor_list(L, st, 2, "gradcheck", "inputs", false, &n);
     uint64_t cell = nl_anchor_new(L, st);
     lua_pushvalue(L, 1);
     lua_rawseti(L, -2, NL_A_FN);
     nl_callback *cb = nl_callback_new(L, st, cell, nl_run_plain, "gradcheck", NL_LIFE_SCOPE);
     for (int i = 0; i < n; i++) neap_retain(inputs[i]);
-    int base = nl_set_base(st, 1), bad = neap_gradcheck(st->c, nl_callback_fn(cb), inputs, n, eps, atol, rtol, order);
+    int base = nl_set_base(st, 1),
+        bad = neap_gradcheck(st->c, nl_callback_fn(cb), inputs, n, eps, atol, rtol, order);
     nl_set_base(st, base);
     for (int i = 0; i < n; i++) neap_free(inputs[i]);
     nl_callback_release(cb);
@@ -473,10 +501,13 @@ static int gradcheck(lua_State *L)
 }
 
 static const luaL_Reg functions[] = {{"Function", new_class}, {"gradcheck", gradcheck}, {NULL, NULL}};
-static const luaL_Reg class_metamethods[] = {{"__call", apply}, {"__tostring", function_tostring}, {NULL, NULL}};
-static const luaL_Reg ctx_methods[] = {
-    {"save_for_backward", save_for_backward}, {"saved", saved}, {"mark_dirty", mark_dirty},
-    {"mark_non_differentiable", mark_fixed}, {NULL, NULL}};
+static const luaL_Reg class_metamethods[] = {
+    {"__call", apply}, {"__tostring", function_tostring}, {NULL, NULL}};
+static const luaL_Reg ctx_methods[] = {{"save_for_backward", save_for_backward},
+                                       {"saved", saved},
+                                       {"mark_dirty", mark_dirty},
+                                       {"mark_non_differentiable", mark_fixed},
+                                       {NULL, NULL}};
 
 void nl_open_function(lua_State *L, nl_state *st)
 {

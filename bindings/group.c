@@ -21,7 +21,9 @@ static int group_new(lua_State *L)
 {
     nl_state *st = nl_enter(L);
     if (lua_gettop(L) > 0)
-        return nl_error(L, st, NEAP_E_ARG, "neap.GraphExecGroup: takes no arguments; group = GraphExecGroup(), then group(fn, ...)");
+        return nl_error(
+            L, st, NEAP_E_ARG,
+            "neap.GraphExecGroup: takes no arguments; group = GraphExecGroup(), then group(fn, ...)");
     group *g = lua_newuserdatauv(L, sizeof *g, 0);
     *g = (group){st, NULL};
     nl_set_metatable(L, &st->k_group);
@@ -53,7 +55,9 @@ static int group_enter(lua_State *L)
 {
     nl_state *st = nl_enter(L);
     group *g = check_group(L, st, "enter");
-    if (lua_gettop(L) > 1) return nl_error(L, st, NEAP_E_ARG, "neap.GraphExecGroup: enter takes no function; write group(fn, ...)");
+    if (lua_gettop(L) > 1)
+        return nl_error(L, st, NEAP_E_ARG,
+                        "neap.GraphExecGroup: enter takes no function; write group(fn, ...)");
     return enter(L, st, g);
 }
 
@@ -79,7 +83,8 @@ static int group_gc(lua_State *L)
 
 static const luaL_Reg functions[] = {{"GraphExecGroup", group_new}, {NULL, NULL}};
 static const luaL_Reg methods[] = {{"enter", group_enter}, {"close", group_close}, {NULL, NULL}};
-static const luaL_Reg metamethods[] = {{"__call", group_call}, {"__gc", group_gc}, {"__close", group_close}, {NULL, NULL}};
+static const luaL_Reg metamethods[] = {
+    {"__call", group_call}, {"__gc", group_gc}, {"__close", group_close}, {NULL, NULL}};
 
 void nl_open_group(lua_State *L, nl_state *st)
 {

@@ -34,10 +34,8 @@ bool nl_guard_add(nl_guard *g, uint64_t id)
 static void leave_bodies(nl_guard *g)
 {
     if (!g->body) return;
-    if (g->prev)
-        g->prev->next = g->next;
-    else
-        g->st->bodies = g->next;
+    if (g->prev) g->prev->next = g->next;
+    else g->st->bodies = g->next;
     if (g->next) g->next->prev = g->prev;
     g->body = false;
 }
@@ -83,10 +81,8 @@ static void unanchor(lua_State *L, nl_guard *g, int idx)
         if (lua_rawget(L, -2) == LUA_TNUMBER) {
             lua_Integer open = lua_tointeger(L, -1) - 1;
             lua_pushstring(L, g->where);
-            if (open > 0)
-                lua_pushinteger(L, open);
-            else
-                lua_pushnil(L);
+            if (open > 0) lua_pushinteger(L, open);
+            else lua_pushnil(L);
             lua_rawset(L, -4);
         }
         lua_pop(L, 1);
@@ -143,8 +139,10 @@ int nl_depth(nl_state *st)
 void nl_check_depth(lua_State *L, nl_state *st, int units)
 {
     if (nl_depth(st) + units > NL_MAX_DEPTH)
-        nl_error(L, st, NEAP_E_NESTED_DEPTH, "neap: contexts, checkpoints and callbacks are nested more than %d deep; Lua "
-                 "allows about 200 nested C calls: nest less, or recurse without a context", NL_MAX_DEPTH);
+        nl_error(L, st, NEAP_E_NESTED_DEPTH,
+                 "neap: contexts, checkpoints and callbacks are nested more than %d deep; Lua "
+                 "allows about 200 nested C calls: nest less, or recurse without a context",
+                 NL_MAX_DEPTH);
 }
 
 void nl_guard_body(lua_State *L, nl_state *st, int guard)
@@ -168,7 +166,8 @@ void nl_check_body(lua_State *L, nl_state *st, int idx, const char *what)
         lua_pop(L, 1);
         return;
     }
-    nl_error(L, st, NEAP_E_ARG, "neap.%s: the body must be a function, got %s; without a body give no argument in its place",
+    nl_error(L, st, NEAP_E_ARG,
+             "neap.%s: the body must be a function, got %s; without a body give no argument in its place",
              what, nl_kind(L, idx, got, sizeof got));
 }
 
@@ -197,8 +196,10 @@ static int anchor_guard(lua_State *L, nl_state *st, int guard)
     lua_Integer open = lua_rawget(L, -2) == LUA_TNUMBER ? lua_tointeger(L, -1) : 0;
     lua_pop(L, 1);
     if (open >= NL_MAX_OPEN)
-        nl_error(L, st, NEAP_E_STATE, "neap.%s: %d guards opened at %s are still open; write local _ <close> = neap.%s(...), or "
-                 "give it a body", g->what, NL_MAX_OPEN, g->where, g->what);
+        nl_error(L, st, NEAP_E_STATE,
+                 "neap.%s: %d guards opened at %s are still open; write local _ <close> = neap.%s(...), or "
+                 "give it a body",
+                 g->what, NL_MAX_OPEN, g->where, g->what);
     lua_pushstring(L, g->where);
     lua_pushinteger(L, open + 1);
     lua_rawset(L, -3);
@@ -260,7 +261,8 @@ static bool check_flag(lua_State *L, nl_state *st, const char *what)
 {
     char got[80];
     if (lua_type(L, 1) != LUA_TBOOLEAN)
-        nl_error(L, st, NEAP_E_ARG, "neap.%s: needs true or false first, got %s", what, nl_kind(L, 1, got, sizeof got));
+        nl_error(L, st, NEAP_E_ARG, "neap.%s: needs true or false first, got %s", what,
+                 nl_kind(L, 1, got, sizeof got));
     return lua_toboolean(L, 1);
 }
 
@@ -297,7 +299,8 @@ static int default_dtype(lua_State *L)
     }
     neap_dtype d = nl_check_dtype(L, st, 1, "default_dtype");
     if (!np_is_float(d))
-        return nl_error(L, st, NEAP_E_DTYPE, "neap.default_dtype: must be a floating-point dtype, got %s", neap_dtype_name(d));
+        return nl_error(L, st, NEAP_E_DTYPE, "neap.default_dtype: must be a floating-point dtype, got %s",
+                        neap_dtype_name(d));
     nl_guard *g = begin(L, st, "default_dtype", 2);
     return run_with(L, st, g, neap_x_push(st->c, NP_AMB_DTYPE, d, NULL, "default_dtype", g->where), 2);
 }
@@ -322,7 +325,8 @@ static int disable_hooks(lua_State *L)
     nl_state *st = nl_enter(L);
     char got[80];
     if (lua_type(L, 1) != LUA_TSTRING)
-        return nl_error(L, st, NEAP_E_ARG, "neap.disable_saved_tensors_hooks: needs the message of the error, got %s",
+        return nl_error(L, st, NEAP_E_ARG,
+                        "neap.disable_saved_tensors_hooks: needs the message of the error, got %s",
                         nl_kind(L, 1, got, sizeof got));
     nl_guard *g = begin(L, st, "disable_saved_tensors_hooks", 2);
     return run_with(L, st, g, neap_disable_saved_hooks_begin(st->c, lua_tostring(L, 1)), 2);
@@ -348,7 +352,8 @@ static int save_on_cpu(lua_State *L)
  * the slot lets go, so offloaded or converted values need no collector. Other tensors in it only live on. */
 
 /* The tensors of a packed value: itself, or what a plain table holds. Never allocates. */
-static void each_packed(lua_State *L, nl_state *st, int idx, void (*visit)(nl_state *st, nl_handle *h, nl_scope *s), nl_scope *s)
+static void each_packed(lua_State *L, nl_state *st, int idx,
+                        void (*visit)(nl_state *st, nl_handle *h, nl_scope *s), nl_scope *s)
 {
     nl_handle *h = nl_handle_at(L, st, idx);
     if (h) visit(st, h, s);
@@ -392,7 +397,8 @@ static int run_pack(lua_State *L)
 {
     nl_run *r = lua_touserdata(L, 1);
     nl_state *st = r->cb->st;
-    if (!nl_anchor_get(L, st, r->cb->cell)) return luaL_error(L, "neap.saved_tensors_hooks: the pack hook is gone [E-INTERNAL]");
+    if (!nl_anchor_get(L, st, r->cb->cell))
+        return luaL_error(L, "neap.saved_tensors_hooks: the pack hook is gone [E-INTERNAL]");
     int anchor = lua_gettop(L);
     lua_rawgeti(L, anchor, NL_A_FN);
     nl_handle *h = nl_new_handle(L, st);
@@ -414,7 +420,8 @@ static int run_unpack(lua_State *L)
     nl_run *r = lua_touserdata(L, 1);
     nl_state *st = r->cb->st;
     char got[80];
-    if (!nl_anchor_get(L, st, r->cb->cell)) return luaL_error(L, "neap.saved_tensors_hooks: the unpack hook is gone [E-INTERNAL]");
+    if (!nl_anchor_get(L, st, r->cb->cell))
+        return luaL_error(L, "neap.saved_tensors_hooks: the unpack hook is gone [E-INTERNAL]");
     lua_rawgeti(L, -1, NL_A_ARGS);
     lua_rawgeti(L, -2, NL_A_STORE);
     lua_rawgeti(L, -1, (lua_Integer)r->token);
@@ -422,7 +429,8 @@ static int run_unpack(lua_State *L)
     lua_call(L, 1, 1);
     nl_handle *h = nl_handle_at(L, st, -1);
     if (!h)
-        return nl_error(L, st, NEAP_E_UNPACK_TYPE, "neap.saved_tensors_hooks: the unpack hook returned %s, it must return a tensor",
+        return nl_error(L, st, NEAP_E_UNPACK_TYPE,
+                        "neap.saved_tensors_hooks: the unpack hook returned %s, it must return a tensor",
                         nl_kind(L, -1, got, sizeof got));
     if (!h->t) return nl_released(L, st, h, "saved_tensors_hooks");
     r->t = neap_retain(h->t);
@@ -498,14 +506,12 @@ static int saved_hooks(lua_State *L)
 static void push_frame_args(lua_State *L, nl_state *st, const np_frame *f)
 {
     for (int i = 0; i < f->n_in; i++) {
-        if (!f->in[i])
-            lua_pushnil(L);
+        if (!f->in[i]) lua_pushnil(L);
         else if (f->in[i]->number && np_is_float((neap_dtype)f->in[i]->dtype))
             lua_pushnumber(L, neap_x_load_double((neap_dtype)f->in[i]->dtype, nl_ptr(f->in[i])));
         else if (f->in[i]->number)
             lua_pushinteger(L, neap_x_load_int((neap_dtype)f->in[i]->dtype, nl_ptr(f->in[i])));
-        else
-            nl_push_known(L, st, f->in[i]);
+        else nl_push_known(L, st, f->in[i]);
     }
 }
 
@@ -520,8 +526,10 @@ static int mode_call(lua_State *L)
     np_frame f = *r->f;
     if (f.n_in > 64) return nl_error(L, st, NEAP_E_ARG, "neap.op_mode: %d operands are too many", f.n_in);
     if (lua_gettop(L) != f.n_in)
-        return nl_error(L, st, NEAP_E_ARG, "neap.op_mode: %s has %d operand%s, call got %d; write call(...) with what the "
-                        "function got after op and call", f.op->name, f.n_in, f.n_in == 1 ? "" : "s", lua_gettop(L));
+        return nl_error(L, st, NEAP_E_ARG,
+                        "neap.op_mode: %s has %d operand%s, call got %d; write call(...) with what the "
+                        "function got after op and call",
+                        f.op->name, f.n_in, f.n_in == 1 ? "" : "s", lua_gettop(L));
     luaL_checkstack(L, NP_MAX_OUT + 4, NULL);
     for (int i = 0; i < f.n_in; i++) {
         in[i] = f.in[i];
@@ -530,7 +538,8 @@ static int mode_call(lua_State *L)
     }
     for (int i = 0; i < f.n_in; i++) {
         if (lua_type(L, i + 1) != LUA_TNUMBER || lua_gettop(L) <= i) continue;
-        number[n] = lua_isinteger(L, i + 1) ? neap_integer(st->c, lua_tointeger(L, i + 1)) : neap_number(st->c, lua_tonumber(L, i + 1));
+        number[n] = lua_isinteger(L, i + 1) ? neap_integer(st->c, lua_tointeger(L, i + 1))
+                                            : neap_number(st->c, lua_tonumber(L, i + 1));
         in[i] = neap_keep(number[n++]);
     }
     memset(f.out, 0, sizeof f.out);
@@ -572,7 +581,9 @@ static int run_mode(lua_State *L)
     lua_call(L, lua_gettop(L) - fn, LUA_MULTRET);
     int n = lua_gettop(L) - fn + 1, visible = neap_x_op_schema(st->c, r->f->op)->n_results;
     if (n < visible && n < 1)
-        return nl_error(L, st, NEAP_E_ARG, "neap.op_mode: the function returned nothing for op %s; return call(...)", r->f->op->name);
+        return nl_error(L, st, NEAP_E_ARG,
+                        "neap.op_mode: the function returned nothing for op %s; return call(...)",
+                        r->f->op->name);
     for (int i = 0; i < n && i < visible; i++) {
         neap_tensor *t = nl_check_tensor(L, st, fn + i, "op_mode", "a result");
         neap_free(r->f->out[i]);
@@ -628,7 +639,8 @@ static int64_t check_bytes(lua_State *L, nl_state *st, int idx)
     static const struct {
         const char *unit;
         double factor;
-    } units[] = {{"", 1}, {"B", 1}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824.0}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}};
+    } units[] = {{"", 1},     {"B", 1},    {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824.0},
+                 {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}};
     char got[80];
     if (lua_type(L, idx) == LUA_TNUMBER) {
         int64_t n = nl_check_integer(L, st, idx, "memory_limit", "the limit");
@@ -638,16 +650,20 @@ static int64_t check_bytes(lua_State *L, nl_state *st, int idx)
         double v = strtod(lua_tostring(L, idx), &end);
         while (*end == ' ') end++;
         for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-            if (!strcmp(end, units[i].unit) && v >= 0 && v * units[i].factor < 9e18) return (int64_t)(v * units[i].factor);
+            if (!strcmp(end, units[i].unit) && v >= 0 && v * units[i].factor < 9e18)
+                return (int64_t)(v * units[i].factor);
     }
-    return nl_error(L, st, NEAP_E_ARG, "neap.memory_limit: a limit is bytes or a text such as \"256 MiB\" (0: none), got %s",
+    return nl_error(L, st, NEAP_E_ARG,
+                    "neap.memory_limit: a limit is bytes or a text such as \"256 MiB\" (0: none), got %s",
                     nl_kind(L, idx, got, sizeof got));
 }
 
 static int limit_back(lua_State *L)
 {
     nl_state *st = nl_up(L);
-    if (st->c) neap_memory_limit(st->c, (int)lua_tointeger(L, lua_upvalueindex(2)), lua_tointeger(L, lua_upvalueindex(3)));
+    if (st->c)
+        neap_memory_limit(st->c, (int)lua_tointeger(L, lua_upvalueindex(2)),
+                          lua_tointeger(L, lua_upvalueindex(3)));
     return 0;
 }
 
@@ -705,13 +721,22 @@ static int in_recompute(lua_State *L)
     return 1;
 }
 
-static const luaL_Reg functions[] = {
-    {"no_grad", no_grad}, {"enable_grad", enable_grad}, {"set_grad_enabled", set_grad_enabled},
-    {"default_dtype", default_dtype}, {"device", device}, {"detect_anomaly", detect_anomaly},
-    {"disable_saved_tensors_hooks", disable_hooks}, {"save_on_cpu", save_on_cpu}, {"saved_tensors_hooks", saved_hooks},
-    {"op_mode", op_mode}, {"memory_limit", memory_limit}, {"set_checkpoint_early_stop", early_stop},
-    {"set_checkpoint_debug_enabled", checkpoint_debug},
-    {"is_grad_enabled", is_grad_enabled}, {"in_recompute", in_recompute}, {NULL, NULL}};
+static const luaL_Reg functions[] = {{"no_grad", no_grad},
+                                     {"enable_grad", enable_grad},
+                                     {"set_grad_enabled", set_grad_enabled},
+                                     {"default_dtype", default_dtype},
+                                     {"device", device},
+                                     {"detect_anomaly", detect_anomaly},
+                                     {"disable_saved_tensors_hooks", disable_hooks},
+                                     {"save_on_cpu", save_on_cpu},
+                                     {"saved_tensors_hooks", saved_hooks},
+                                     {"op_mode", op_mode},
+                                     {"memory_limit", memory_limit},
+                                     {"set_checkpoint_early_stop", early_stop},
+                                     {"set_checkpoint_debug_enabled", checkpoint_debug},
+                                     {"is_grad_enabled", is_grad_enabled},
+                                     {"in_recompute", in_recompute},
+                                     {NULL, NULL}};
 
 static const luaL_Reg metamethods[] = {
     {"__gc", guard_gc}, {"__close", guard_close}, {"__tostring", guard_tostring}, {NULL, NULL}};

@@ -11,11 +11,11 @@
 typedef struct cursor {
     lua_State *L;
     nl_state *st;
-    neap_tensor *t;          /* the view so far */
-    nl_handle *box;          /* owns it, on the stack at box_at */
+    neap_tensor *t; /* the view so far */
+    nl_handle *box; /* owns it, on the stack at box_at */
     int box_at;
-    int dim;                 /* next dimension of the view */
-    neap_tensor *pick;       /* a mask or ids, borrowed from the key */
+    int dim;           /* next dimension of the view */
+    neap_tensor *pick; /* a mask or ids, borrowed from the key */
     int pick_dim;
 } cursor;
 
@@ -45,10 +45,8 @@ static int dims_of_parts(cursor *c, int key, int from, int n)
     for (int i = from; i <= n; i++) {
         lua_rawgeti(c->L, key, i);
         nl_handle *h = nl_handle_at(c->L, c->st, -1);
-        if (h && h->t && neap_dtype_of(h->t) == NEAP_BOOL)
-            used += h->t->ndim;
-        else if (special(c, -1) == PART_OTHER)
-            used++;
+        if (h && h->t && neap_dtype_of(h->t) == NEAP_BOOL) used += h->t->ndim;
+        else if (special(c, -1) == PART_OTHER) used++;
         lua_pop(c->L, 1);
     }
     return used;
@@ -59,22 +57,25 @@ static void need_dim(cursor *c)
     if (c->dim < c->t->ndim) return;
     int ndim = nl_check_tensor(c->L, c->st, 1, "index", "x")->ndim;
     int given = lua_type(c->L, 2) == LUA_TTABLE ? dims_of_parts(c, 2, 1, (int)lua_rawlen(c->L, 2)) : 1;
-    nl_error(c->L, c->st, NEAP_E_INDEX, "neap.index: too many positions: %d for a tensor of %d dimension%s", given, ndim,
-             ndim == 1 ? "" : "s");
+    nl_error(c->L, c->st, NEAP_E_INDEX, "neap.index: too many positions: %d for a tensor of %d dimension%s",
+             given, ndim, ndim == 1 ? "" : "s");
 }
 
 static int64_t place(cursor *c, int idx, const char *what)
 {
     int64_t i = nl_check_integer(c->L, c->st, idx, "index", what), n = c->t->shape[c->dim];
     if (i == 0)
-        nl_error(c->L, c->st, NEAP_E_INDEX, "neap.index: position 0 in dimension %d: positions count from 1, or from the end with "
-                 "-1", c->dim + 1);
+        nl_error(c->L, c->st, NEAP_E_INDEX,
+                 "neap.index: position 0 in dimension %d: positions count from 1, or from the end with "
+                 "-1",
+                 c->dim + 1);
     return i < 0 ? i + n : i - 1;
 }
 
 static void outside(cursor *c, int idx, int64_t n)
 {
-    nl_error(c->L, c->st, NEAP_E_INDEX, "neap.index: position %lld in dimension %d, which has %lld; x:iter() walks rows",
+    nl_error(c->L, c->st, NEAP_E_INDEX,
+             "neap.index: position %lld in dimension %d, which has %lld; x:iter() walks rows",
              (long long)lua_tointeger(c->L, idx), c->dim + 1, (long long)n);
 }
 
@@ -101,7 +102,8 @@ static void range_part(cursor *c, int idx)
         return;
     }
     if (len != 2 && len != 3)
-        nl_error(L, c->st, NEAP_E_INDEX, "neap.index: a range is {first, last} or {first, last, step}, got %d value%s", len,
+        nl_error(L, c->st, NEAP_E_INDEX,
+                 "neap.index: a range is {first, last} or {first, last, step}, got %d value%s", len,
                  len == 1 ? "" : "s");
     lua_rawgeti(L, idx, 1);
     int64_t a = place(c, -1, "the start of a range");
@@ -114,8 +116,10 @@ static void range_part(cursor *c, int idx)
         lua_rawgeti(L, idx, 3);
         by = nl_check_integer(L, c->st, -1, "index", "the step of a range");
         if (by < 1)
-            nl_error(L, c->st, NEAP_E_INDEX, "neap.index: the step of a range is %lld; steps are at least 1, x:flip(dim) turns "
-                     "a dimension round", (long long)by);
+            nl_error(L, c->st, NEAP_E_INDEX,
+                     "neap.index: the step of a range is %lld; steps are at least 1, x:flip(dim) turns "
+                     "a dimension round",
+                     (long long)by);
         lua_pop(L, 1);
     }
     lua_pop(L, 2);
@@ -139,9 +143,11 @@ static void newaxis_part(cursor *c)
 static void pick_part(cursor *c, neap_tensor *k)
 {
     if (c->pick)
-        nl_error(c->L, c->st, NEAP_E_INDEX, "neap.index: one mask or one tensor of positions can stand in an index, not two");
+        nl_error(c->L, c->st, NEAP_E_INDEX,
+                 "neap.index: one mask or one tensor of positions can stand in an index, not two");
     if (np_is_float(neap_dtype_of(k)))
-        nl_error(c->L, c->st, NEAP_E_DTYPE, "neap.index: a %s tensor cannot index; use integers (positions) or booleans (a mask)",
+        nl_error(c->L, c->st, NEAP_E_DTYPE,
+                 "neap.index: a %s tensor cannot index; use integers (positions) or booleans (a mask)",
                  neap_dtype_name(neap_dtype_of(k)));
     need_dim(c);
     c->pick = k;
@@ -174,8 +180,10 @@ static void one_part(cursor *c, int idx)
     } else if (nl_handle_at(c->L, c->st, idx)) {
         pick_part(c, nl_check_tensor(c->L, c->st, idx, "index", "a position"));
     } else {
-        nl_error(c->L, c->st, NEAP_E_INDEX, "neap.index: a tensor cannot be indexed with %s; use a number, a list of numbers and "
-                 "ranges, a mask or an integer tensor", nl_kind(c->L, idx, got, sizeof got));
+        nl_error(c->L, c->st, NEAP_E_INDEX,
+                 "neap.index: a tensor cannot be indexed with %s; use a number, a list of numbers and "
+                 "ranges, a mask or an integer tensor",
+                 nl_kind(c->L, idx, got, sizeof got));
     }
 }
 
@@ -184,7 +192,8 @@ static void list_parts(cursor *c, int key)
     lua_State *L = c->L;
     int n = (int)lua_rawlen(L, key);
     if (n == 0 && lua_next(L, (lua_pushnil(L), key)))
-        nl_error(L, c->st, NEAP_E_INDEX, "neap.index: an index is a list of positions, not a table with names");
+        nl_error(L, c->st, NEAP_E_INDEX,
+                 "neap.index: an index is a list of positions, not a table with names");
     for (int i = 1; i <= n; i++) {
         lua_rawgeti(L, key, i);
         int idx = lua_gettop(L);
@@ -194,7 +203,8 @@ static void list_parts(cursor *c, int key)
         } else {
             one_part(c, idx);
         }
-        if (!nl_handle_at(L, c->st, idx)) lua_pop(L, 1); /* a mask or ids stays on the stack: it is borrowed */
+        if (!nl_handle_at(L, c->st, idx))
+            lua_pop(L, 1); /* a mask or ids stays on the stack: it is borrowed */
     }
 }
 
@@ -208,17 +218,16 @@ static cursor read_key(lua_State *L, nl_state *st)
     c.box_at = lua_gettop(L);
     c.box->t = neap_retain(x);
     c.t = x;
-    if (lua_type(L, 2) == LUA_TTABLE)
-        list_parts(&c, 2);
-    else
-        one_part(&c, 2);
+    if (lua_type(L, 2) == LUA_TTABLE) list_parts(&c, 2);
+    else one_part(&c, 2);
     return c;
 }
 
 static void check_mask_place(const cursor *c)
 {
     if (neap_dtype_of(c->pick) == NEAP_BOOL && c->pick_dim != 0)
-        nl_error(c->L, c->st, NEAP_E_INDEX, "neap.index: a mask can stand first in an index only, here it is for dimension %d",
+        nl_error(c->L, c->st, NEAP_E_INDEX,
+                 "neap.index: a mask can stand first in an index only, here it is for dimension %d",
                  c->pick_dim + 1);
 }
 
@@ -261,14 +270,12 @@ static neap_tensor *value_operand(lua_State *L, nl_state *st, nl_handle *made, c
     int type = lua_type(L, 3);
     if (nl_handle_at(L, st, 3)) return nl_check_tensor(L, st, 3, "index", "the value");
     if (type == LUA_TNUMBER && np_is_int(neap_dtype_of(x)) && !nl_integer(L, 3, &whole))
-        nl_error(L, st, NEAP_E_DTYPE, "neap.index: %s cannot be stored in a tensor of %s", nl_kind(L, 3, got, sizeof got),
-                 neap_dtype_name(neap_dtype_of(x)));
+        nl_error(L, st, NEAP_E_DTYPE, "neap.index: %s cannot be stored in a tensor of %s",
+                 nl_kind(L, 3, got, sizeof got), neap_dtype_name(neap_dtype_of(x)));
     if (type == LUA_TNUMBER && lua_isinteger(L, 3))
         made->t = neap_keep(neap_integer(st->c, lua_tointeger(L, 3)));
-    else if (type == LUA_TNUMBER)
-        made->t = neap_keep(neap_number(st->c, lua_tonumber(L, 3)));
-    else if (type == LUA_TBOOLEAN)
-        made->t = neap_keep(neap_integer(st->c, lua_toboolean(L, 3)));
+    else if (type == LUA_TNUMBER) made->t = neap_keep(neap_number(st->c, lua_tonumber(L, 3)));
+    else if (type == LUA_TBOOLEAN) made->t = neap_keep(neap_integer(st->c, lua_toboolean(L, 3)));
     else if (type == LUA_TTABLE)
         made->t = nl_tensor_from(L, st, 3, "index", np_is_int(neap_dtype_of(x)) ? (int)neap_dtype_of(x) : -1);
     else
@@ -309,7 +316,8 @@ int nl_index_write(lua_State *L, nl_state *st)
     np_frame f = {0};
     if (!c.pick) {
         bool graph = neap_requires_grad(v) && !neap_requires_grad(x) && neap_grad_enabled(st->c);
-        y = graph && c.t != x ? write_window(&c, x, v) : nl_call(st, "copy_", &f, (neap_tensor *[]){c.t, v}, 2);
+        y = graph && c.t != x ? write_window(&c, x, v)
+                              : nl_call(st, "copy_", &f, (neap_tensor *[]){c.t, v}, 2);
     } else {
         check_mask_place(&c);
         neap_tensor *in[3] = {c.t, c.pick, v};

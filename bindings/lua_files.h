@@ -6,8 +6,8 @@
 #include <stddef.h>
 
 typedef struct nl_lua_file {
-    const char *name;   /* "neap.nn.linear" */
-    const char *path;   /* "nn/linear.lua" */
+    const char *name; /* "neap.nn.linear" */
+    const char *path; /* "nn/linear.lua" */
     const char *source;
     size_t size;
 } nl_lua_file;

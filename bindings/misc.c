@@ -69,7 +69,8 @@ static int count_ops(lua_State *L)
 
 /* ---- memory */
 
-static const char *const categories[] = {"temp", "param", "grad", "optimizer", "saved", "workspace", "staging", "user"};
+static const char *const categories[] = {"temp",  "param",     "grad",    "optimizer",
+                                         "saved", "workspace", "staging", "user"};
 
 static void set_categories(lua_State *L, const char *name, const int64_t *v)
 {
@@ -98,15 +99,27 @@ static int memory_stats(lua_State *L)
 {
     nl_state *st = nl_enter(L);
     neap_memory m = {.size = sizeof m};
-    if (neap_memory_stats(st->c, device_arg(L, st, "memory_stats"), &m)) return nl_raise(L, st, "memory_stats");
+    if (neap_memory_stats(st->c, device_arg(L, st, "memory_stats"), &m))
+        return nl_raise(L, st, "memory_stats");
     lua_createtable(L, 0, 20);
     const struct {
         const char *name;
         int64_t v;
-    } fields[] = {{"live", m.live}, {"peak", m.peak}, {"limit", m.limit}, {"reserved", m.reserved}, {"cached", m.cached},
-                  {"storages", m.storages}, {"nodes", m.nodes}, {"slots", m.slots}, {"regions", m.regions},
-                  {"markers", m.markers}, {"pass_entries", m.pass_entries}, {"functions", st->n_callbacks},
-                  {"handles", filled_handles(st)}, {"scopes", st->n_scopes}, {"collections", st->gc_forced}};
+    } fields[] = {{"live", m.live},
+                  {"peak", m.peak},
+                  {"limit", m.limit},
+                  {"reserved", m.reserved},
+                  {"cached", m.cached},
+                  {"storages", m.storages},
+                  {"nodes", m.nodes},
+                  {"slots", m.slots},
+                  {"regions", m.regions},
+                  {"markers", m.markers},
+                  {"pass_entries", m.pass_entries},
+                  {"functions", st->n_callbacks},
+                  {"handles", filled_handles(st)},
+                  {"scopes", st->n_scopes},
+                  {"collections", st->gc_forced}};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) set_int(L, fields[i].name, fields[i].v);
     lua_pushnumber(L, st->gc_seconds);
     lua_setfield(L, -2, "collection_seconds");
@@ -171,7 +184,8 @@ static void hash_value(hasher *s, int idx, int depth);
 static void hash_table(hasher *s, int idx, int depth)
 {
     lua_State *L = s->L;
-    if (depth > 100) nl_error(L, s->st, NEAP_E_ARG, "neap.hash: tables nested more than 100 deep, or a cycle");
+    if (depth > 100)
+        nl_error(L, s->st, NEAP_E_ARG, "neap.hash: tables nested more than 100 deep, or a cycle");
     luaL_checkstack(L, 10, NULL);
     nl_sorted_keys(L, s->st, idx, "hash");
     int keys = lua_gettop(L), n = (int)lua_rawlen(L, keys);
@@ -194,7 +208,8 @@ static void hash_value(hasher *s, int idx, int depth)
     uint64_t h;
     size_t len;
     if (nl_handle_at(L, s->st, idx)) {
-        if (neap_hash(s->st->c, nl_check_tensor(L, s->st, idx, "hash", "the value"), &h)) nl_raise(L, s->st, "hash");
+        if (neap_hash(s->st->c, nl_check_tensor(L, s->st, idx, "hash", "the value"), &h))
+            nl_raise(L, s->st, "hash");
         mix(s, 't', &h, sizeof h);
         return;
     }
@@ -209,14 +224,13 @@ static void hash_value(hasher *s, int idx, int depth)
     case LUA_TNUMBER: {
         lua_Integer i = lua_tointeger(L, idx);
         lua_Number v = lua_tonumber(L, idx);
-        if (lua_isinteger(L, idx))
-            mix(s, 'i', &i, sizeof i);
-        else
-            mix(s, 'n', &v, sizeof v);
+        if (lua_isinteger(L, idx)) mix(s, 'i', &i, sizeof i);
+        else mix(s, 'n', &v, sizeof v);
         return;
     }
     default:
-        nl_error(L, s->st, NEAP_E_ARG, "neap.hash: %s cannot be hashed; tensors, numbers, strings, booleans and tables can",
+        nl_error(L, s->st, NEAP_E_ARG,
+                 "neap.hash: %s cannot be hashed; tensors, numbers, strings, booleans and tables can",
                  nl_kind(L, idx, got, sizeof got));
     }
 }
@@ -228,7 +242,8 @@ static int hash(lua_State *L)
     hasher s = {.L = L, .st = st};
     char text[20];
     if (nl_handle_at(L, st, 1)) {
-        if (neap_hash(st->c, nl_check_tensor(L, st, 1, "hash", "the value"), &s.h)) return nl_raise(L, st, "hash");
+        if (neap_hash(st->c, nl_check_tensor(L, st, 1, "hash", "the value"), &s.h))
+            return nl_raise(L, st, "hash");
     } else {
         hash_value(&s, 1, 0);
     }
@@ -252,7 +267,9 @@ neap_generator *nl_generator_at(lua_State *L, nl_state *st, int idx)
 static neap_generator *check_generator(lua_State *L, nl_state *st)
 {
     neap_generator *g = nl_generator_at(L, st, 1);
-    if (!g) nl_error(L, st, NEAP_E_ARG, "neap.generator: write g:seed(n), g:state() or g:set_state(s) with a colon");
+    if (!g)
+        nl_error(L, st, NEAP_E_ARG,
+                 "neap.generator: write g:seed(n), g:state() or g:set_state(s) with a colon");
     return g;
 }
 
@@ -327,7 +344,8 @@ static int generator_set_state(lua_State *L)
     static const char *const names[] = {"seed", "offset"};
     for (int i = 0; i < 2; i++) {
         if (!nl_get_option(L, 2, names[i]) || !nl_integer(L, -1, &v[i]))
-            return nl_error(L, st, NEAP_E_ARG, "neap.generator: set_state takes what state() gave: {seed = n, offset = n}");
+            return nl_error(L, st, NEAP_E_ARG,
+                            "neap.generator: set_state takes what state() gave: {seed = n, offset = n}");
         lua_pop(L, 1);
     }
     neap_generator_set(g, (uint64_t)v[0], (uint64_t)v[1]);
@@ -355,7 +373,8 @@ static int set_num_threads(lua_State *L)
     nl_state *st = nl_enter(L);
     int64_t n = nl_check_integer(L, st, 1, "set_num_threads", "the number of threads");
     if (n < 1 || n > 1024)
-        return nl_error(L, st, NEAP_E_ARG, "neap.set_num_threads: needs 1 to 1024 threads, got %lld", (long long)n);
+        return nl_error(L, st, NEAP_E_ARG, "neap.set_num_threads: needs 1 to 1024 threads, got %lld",
+                        (long long)n);
     neap_set_num_threads(st->c, (int)n);
     return 0;
 }
@@ -373,7 +392,8 @@ static int on_log(lua_State *L)
     char got[80];
     lua_settop(L, 1);
     if (!lua_isnil(L, 1) && lua_type(L, 1) != LUA_TFUNCTION)
-        return nl_error(L, st, NEAP_E_ARG, "neap.on_log: needs a function or nil, got %s", nl_kind(L, 1, got, sizeof got));
+        return nl_error(L, st, NEAP_E_ARG, "neap.on_log: needs a function or nil, got %s",
+                        nl_kind(L, 1, got, sizeof got));
     if (lua_isnil(L, 1)) lua_pushboolean(L, 0);
     bool listens = lua_toboolean(L, -1);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &st->k_log);
@@ -406,12 +426,25 @@ static int terminal_width(lua_State *L)
     return 1;
 }
 
-static const luaL_Reg functions[] = {
-    {"counters", counters}, {"count_ops", count_ops}, {"memory_stats", memory_stats}, {"reset_peak", reset_peak},
-    {"set_category", set_category}, {"set_data", set_data}, {"hash", hash}, {"generator", generator},
-    {"default_generator", default_generator}, {"seed", seed}, {"clock", clock_now}, {"set_num_threads", set_num_threads},
-    {"get_num_threads", get_num_threads}, {"on_log", on_log}, {"set_library_prefix", set_library_prefix},
-    {"isatty", is_terminal}, {"terminal_width", terminal_width}, {"error_code", nl_error_code}, {NULL, NULL}};
+static const luaL_Reg functions[] = {{"counters", counters},
+                                     {"count_ops", count_ops},
+                                     {"memory_stats", memory_stats},
+                                     {"reset_peak", reset_peak},
+                                     {"set_category", set_category},
+                                     {"set_data", set_data},
+                                     {"hash", hash},
+                                     {"generator", generator},
+                                     {"default_generator", default_generator},
+                                     {"seed", seed},
+                                     {"clock", clock_now},
+                                     {"set_num_threads", set_num_threads},
+                                     {"get_num_threads", get_num_threads},
+                                     {"on_log", on_log},
+                                     {"set_library_prefix", set_library_prefix},
+                                     {"isatty", is_terminal},
+                                     {"terminal_width", terminal_width},
+                                     {"error_code", nl_error_code},
+                                     {NULL, NULL}};
 
 static const luaL_Reg generator_metamethods[] = {{"__gc", generator_gc}, {NULL, NULL}};
 static const luaL_Reg generator_methods[] = {

@@ -80,8 +80,8 @@ static neap_tensor *number_at(lua_State *L, nl_state *st, int idx)
                                            : neap_number(st->c, lua_tonumber(L, idx)));
 }
 
-static int call_frame(lua_State *L, nl_state *st, const nl_op *op, np_frame *f, neap_tensor **in, const number_arg *numbers,
-                      int n_numbers)
+static int call_frame(lua_State *L, nl_state *st, const nl_op *op, np_frame *f, neap_tensor **in,
+                      const number_arg *numbers, int n_numbers)
 {
     nl_handle *h[NP_MAX_OUT];
     int n = op->op->tags & NP_INPLACE ? 0 : op->n_visible;
@@ -106,7 +106,7 @@ typedef struct reader {
     nl_state *st;
     const nl_op *op;
     const char *name;
-    int next, last, options;    /* next argument, last positional one, the option table or 0 */
+    int next, last, options; /* next argument, last positional one, the option table or 0 */
     np_frame f;
     neap_tensor *in[12];
     number_arg numbers[12];
@@ -120,8 +120,8 @@ static void missing(reader *r, const np_arg *a)
     for (int i = 0; i < r->op->s->n_args; i++) {
         const np_arg *b = &r->op->s->arg[i];
         if (b->option) continue;
-        snprintf(list + strlen(list), sizeof list - strlen(list), b->optional || b->has_default ? "%s[%s]" : "%s%s",
-                 i ? ", " : "", b->name);
+        snprintf(list + strlen(list), sizeof list - strlen(list),
+                 b->optional || b->has_default ? "%s[%s]" : "%s%s", i ? ", " : "", b->name);
     }
     nl_error(r->L, r->st, NEAP_E_ARG, "neap.%s: argument '%s' is %s: neap.%s(%s)", r->name, a->name,
              r->next > r->last ? "missing" : "nil", r->name, list);
@@ -131,13 +131,15 @@ static int64_t read_index(reader *r, int idx, const np_arg *a)
 {
     int64_t i = nl_check_integer(r->L, r->st, idx, r->name, a->name);
     if (i == 0)
-        nl_error(r->L, r->st, NEAP_E_INDEX, "neap.%s: %s is 0: positions count from 1, or from the end with -1", r->name, a->name);
+        nl_error(r->L, r->st, NEAP_E_INDEX,
+                 "neap.%s: %s is 0: positions count from 1, or from the end with -1", r->name, a->name);
     return i > 0 ? i - 1 : i;
 }
 
 static int64_t *new_list(reader *r)
 {
-    if (r->n_lists == MAX_LIST_ATTR) nl_error(r->L, r->st, NEAP_E_INTERNAL, "neap.%s: too many list arguments", r->name);
+    if (r->n_lists == MAX_LIST_ATTR)
+        nl_error(r->L, r->st, NEAP_E_INTERNAL, "neap.%s: too many list arguments", r->name);
     return r->lists[r->n_lists++];
 }
 
@@ -149,14 +151,16 @@ static int read_dims(reader *r, int idx, int last, np_attr *attr)
     if (lua_type(r->L, idx) == LUA_TTABLE) {
         lua_Unsigned len = lua_rawlen(r->L, idx);
         if (len > NEAP_MAX_DIMS)
-            nl_error(r->L, r->st, NEAP_E_DIMS, "neap.%s: %d dimensions, at most %d are possible", r->name, (int)len, NEAP_MAX_DIMS);
+            nl_error(r->L, r->st, NEAP_E_DIMS, "neap.%s: %d dimensions, at most %d are possible", r->name,
+                     (int)len, NEAP_MAX_DIMS);
         for (n = 0; n < (int)len; n++) {
             lua_rawgeti(r->L, idx, n + 1);
             v[n] = nl_check_dim(r->L, r->st, -1, r->name, -1);
             lua_pop(r->L, 1);
         }
     } else {
-        for (used = 0; idx + used <= last && n < NEAP_MAX_DIMS; used++) v[n++] = nl_check_dim(r->L, r->st, idx + used, r->name, -1);
+        for (used = 0; idx + used <= last && n < NEAP_MAX_DIMS; used++)
+            v[n++] = nl_check_dim(r->L, r->st, idx + used, r->name, -1);
     }
     *attr = (np_attr){.v = v, .n = n, .has = 1};
     return used;
@@ -200,8 +204,9 @@ static int read_attr(reader *r, const np_arg *a, int idx, int last)
     case NP_ARG_GEN:
         attr->gen = nl_generator_at(r->L, r->st, idx);
         if (!attr->gen)
-            nl_error(r->L, r->st, NEAP_E_ARG, "neap.%s: %s must be a generator such as neap.generator(42), got %s", r->name,
-                     a->name, nl_kind(r->L, idx, got, sizeof got));
+            nl_error(r->L, r->st, NEAP_E_ARG,
+                     "neap.%s: %s must be a generator such as neap.generator(42), got %s", r->name, a->name,
+                     nl_kind(r->L, idx, got, sizeof got));
         break;
     default: break;
     }
@@ -221,10 +226,8 @@ static void default_attr(reader *r, const np_arg *a)
         *attr = (np_attr){.i = neap_x_default_device(c), .has = 1};
     } else if (a->has_default) {
         attr->has = 1;
-        if (a->type == NP_ARG_FLOAT)
-            attr->f = a->def;
-        else
-            attr->i = (int64_t)a->def;
+        if (a->type == NP_ARG_FLOAT) attr->f = a->def;
+        else attr->i = (int64_t)a->def;
     } else if (a->type == NP_ARG_SHAPE && !a->optional && (r->op->op->tags & NP_FACTORY)) {
         *attr = (np_attr){.v = new_list(r), .n = 0, .has = 1}; /* rand(): 0-dim */
     } else if (!a->optional) {
@@ -252,13 +255,12 @@ static void read_positional(reader *r, const np_arg *a, bool last_one)
     if (a->type == NP_ARG_LIST) {
         if (absent) missing(r, a);
         int n;
-        r->f.in = nl_tensor_list(r->L, r->st, r->next++, r->name, a->name, false, &n); /* its buffer stays on the stack */
+        r->f.in = nl_tensor_list(r->L, r->st, r->next++, r->name, a->name, false,
+                                 &n); /* its buffer stays on the stack */
         r->f.n_in = n;
     } else if (a->type <= NP_ARG_NUMBER) {
-        if (!absent)
-            read_tensor(r, a, r->next);
-        else if (a->type != NP_ARG_OPT_TENSOR)
-            missing(r, a);
+        if (!absent) read_tensor(r, a, r->next);
+        else if (a->type != NP_ARG_OPT_TENSOR) missing(r, a);
         r->next++;
     } else if (absent) {
         default_attr(r, a);
@@ -290,10 +292,8 @@ static void read_options(reader *r)
             continue;
         }
         int idx = lua_gettop(r->L); /* stays on the stack: lists and generators are borrowed from it */
-        if (a->type <= NP_ARG_NUMBER)
-            read_tensor(r, a, idx);
-        else
-            read_attr(r, a, idx, idx);
+        if (a->type <= NP_ARG_NUMBER) read_tensor(r, a, idx);
+        else read_attr(r, a, idx, idx);
     }
 }
 
@@ -304,7 +304,8 @@ static void too_many(reader *r)
     nl_kind(r->L, r->next, got, sizeof got);
     for (int i = 0; i < s->n_args; i++)
         if (s->arg[i].option && s->arg[i].type != NP_ARG_BASE)
-            nl_error(r->L, r->st, NEAP_E_ARG, "neap.%s: too many arguments: %s; options go in a table: {%s = ...}", r->name, got,
+            nl_error(r->L, r->st, NEAP_E_ARG,
+                     "neap.%s: too many arguments: %s; options go in a table: {%s = ...}", r->name, got,
                      s->arg[i].name);
     nl_error(r->L, r->st, NEAP_E_ARG, "neap.%s: too many arguments: %s", r->name, got);
 }
@@ -342,7 +343,8 @@ static int call_by_schema(lua_State *L, nl_state *st, const nl_op *op)
         if (!s->arg[i].option) read_positional(&r, &s->arg[i], --positional == 0);
     if (r.next <= r.last) too_many(&r);
     read_options(&r);
-    bool grad = (op->op->tags & NP_FACTORY) && nl_bool_option(L, st, r.options, r.name, "requires_grad", false);
+    bool grad =
+        (op->op->tags & NP_FACTORY) && nl_bool_option(L, st, r.options, r.name, "requires_grad", false);
     int n = call_frame(L, st, op, &r.f, r.in, r.numbers, r.n_numbers);
     if (grad) {
         nl_handle *h = lua_touserdata(L, -n);
@@ -424,11 +426,10 @@ static int op_to(lua_State *L)
         neap_dtype d;
         if (lua_type(L, i) == LUA_TSTRING && neap_x_dtype_parse(lua_tostring(L, i), &d))
             f.attr[0] = (np_attr){.i = d, .has = 1};
-        else if (lua_type(L, i) == LUA_TSTRING && !strchr(lua_tostring(L, i), ':') && strcmp(lua_tostring(L, i), "cpu") &&
-                 strncmp(lua_tostring(L, i), "cuda", 4))
+        else if (lua_type(L, i) == LUA_TSTRING && !strchr(lua_tostring(L, i), ':') &&
+                 strcmp(lua_tostring(L, i), "cpu") && strncmp(lua_tostring(L, i), "cuda", 4))
             nl_check_dtype(L, st, i, "to");
-        else
-            f.attr[1] = (np_attr){.i = nl_check_device(L, st, i, "to"), .has = 1};
+        else f.attr[1] = (np_attr){.i = nl_check_device(L, st, i, "to"), .has = 1};
     }
     return call_frame(L, st, op, &f, in, NULL, 0);
 }
@@ -438,11 +439,11 @@ static int op_to(lua_State *L)
 static const struct {
     const char *name;
     uint32_t bit;
-} tag_names[] = {
-    {"pointwise", NP_POINTWISE}, {"view", NP_VIEW},     {"inplace", NP_INPLACE}, {"random", NP_RANDOM},
-    {"heavy", NP_HEAVY},         {"cheap", NP_CHEAP},   {"reduce", NP_REDUCE},   {"nodiff", NP_NODIFF},
-    {"sync", NP_SYNC},           {"fused", NP_FUSED},   {"internal", NP_INTERNAL}, {"factory", NP_FACTORY},
-    {"anywhere", NP_ANYWHERE},   {"truth", NP_TRUTH},   {"matmul", NP_HEAVY}};
+} tag_names[] = {{"pointwise", NP_POINTWISE}, {"view", NP_VIEW},         {"inplace", NP_INPLACE},
+                 {"random", NP_RANDOM},       {"heavy", NP_HEAVY},       {"cheap", NP_CHEAP},
+                 {"reduce", NP_REDUCE},       {"nodiff", NP_NODIFF},     {"sync", NP_SYNC},
+                 {"fused", NP_FUSED},         {"internal", NP_INTERNAL}, {"factory", NP_FACTORY},
+                 {"anywhere", NP_ANYWHERE},   {"truth", NP_TRUTH},       {"matmul", NP_HEAVY}};
 enum { N_TAGS = sizeof tag_names / sizeof *tag_names };
 
 /* An op value is a userdata that holds its nl_op. */
@@ -475,8 +476,11 @@ static int op_tagged(lua_State *L)
         lua_pushboolean(L, (op->op->tags & tag_names[i].bit) != 0);
         return 1;
     }
-    return nl_error(L, st, NEAP_E_ARG, "neap.ops: unknown tag %s; tags are pointwise, view, inplace, random, heavy, matmul, cheap, "
-                    "reduce, nodiff, sync, fused, factory", nl_kind(L, 2, got, sizeof got));
+    return nl_error(
+        L, st, NEAP_E_ARG,
+        "neap.ops: unknown tag %s; tags are pointwise, view, inplace, random, heavy, matmul, cheap, "
+        "reduce, nodiff, sync, fused, factory",
+        nl_kind(L, 2, got, sizeof got));
 }
 
 static int op_index(lua_State *L)
@@ -522,7 +526,8 @@ static int ops_missing(lua_State *L)
     return nl_error(L, st, NEAP_E_ARG, "neap.ops: no op '%s'; did you mean '%s'?", lua_tostring(L, 2), near);
 }
 
-static const luaL_Reg op_metamethods[] = {{"__newindex", op_newindex}, {"__tostring", op_tostring}, {NULL, NULL}};
+static const luaL_Reg op_metamethods[] = {
+    {"__newindex", op_newindex}, {"__tostring", op_tostring}, {NULL, NULL}};
 
 /* Registry [index + 1] -> op value, made once per state so that identity holds over repeated openings. */
 static void make_op_value(lua_State *L, nl_state *st, const nl_op *op)
@@ -569,9 +574,10 @@ static void push_op_function(lua_State *L, nl_state *st, const nl_op *op)
 }
 
 static const char *const operators[][2] = {
-    {"__add", "add"},          {"__sub", "sub"},         {"__mul", "mul"},        {"__div", "div"},
-    {"__idiv", "floor_divide"}, {"__mod", "remainder"},   {"__pow", "pow"},        {"__unm", "neg"},
-    {"__band", "bitwise_and"}, {"__bor", "bitwise_or"},  {"__bxor", "bitwise_xor"}, {"__bnot", "bitwise_not"}};
+    {"__add", "add"},        {"__sub", "sub"},           {"__mul", "mul"},
+    {"__div", "div"},        {"__idiv", "floor_divide"}, {"__mod", "remainder"},
+    {"__pow", "pow"},        {"__unm", "neg"},           {"__band", "bitwise_and"},
+    {"__bor", "bitwise_or"}, {"__bxor", "bitwise_xor"},  {"__bnot", "bitwise_not"}};
 
 /* -x and ~x are called with x twice. */
 static int unary_operator(lua_State *L)
@@ -631,10 +637,8 @@ void nl_open_ops(lua_State *L, nl_state *st)
         push_op_function(L, st, o);
         lua_pushvalue(L, -1);
         lua_setfield(L, neap, op->name);
-        if (o->s->n_tensors > 0 && !o->s->list)
-            lua_setfield(L, methods, op->name);
-        else
-            lua_pop(L, 1);
+        if (o->s->n_tensors > 0 && !o->s->list) lua_setfield(L, methods, op->name);
+        else lua_pop(L, 1);
     }
     lua_newtable(L);
     nl_pushfunction(L, st, ops_missing);

@@ -28,18 +28,21 @@ static void drop_grads(lists *l)
     for (int i = 0; i < l->n; i++) neap_free(l->grads[i]);
 }
 
-static neap_tensor **same_list(lua_State *L, nl_state *st, int idx, const char *fn, const char *what, int want)
+static neap_tensor **same_list(lua_State *L, nl_state *st, int idx, const char *fn, const char *what,
+                               int want)
 {
     int n;
     neap_tensor **v = nl_tensor_list(L, st, idx, fn, what, false, &n);
-    if (n != want) nl_error(L, st, NEAP_E_ARG, "neap.%s: %d entries of %s for %d parameters", fn, n, what, want);
+    if (n != want)
+        nl_error(L, st, NEAP_E_ARG, "neap.%s: %d entries of %s for %d parameters", fn, n, what, want);
     return v;
 }
 
 /* adamw_step(settings, params, m, v) */
 static int adamw_step(lua_State *L)
 {
-    static const char *const names[] = {"lr", "beta1", "beta2", "eps", "weight_decay", "step", "decoupled", NULL};
+    static const char *const names[] = {"lr",           "beta1", "beta2",     "eps",
+                                        "weight_decay", "step",  "decoupled", NULL};
     const char *fn = "adamw_step";
     nl_state *st = nl_enter(L);
     nl_check_options(L, st, 1, fn, names);
@@ -63,7 +66,8 @@ static int adamw_step(lua_State *L)
 /* sgd_step(settings, params, buffers or nil) */
 static int sgd_step(lua_State *L)
 {
-    static const char *const names[] = {"lr", "momentum", "dampening", "weight_decay", "nesterov", "first", NULL};
+    static const char *const names[] = {"lr",       "momentum", "dampening", "weight_decay",
+                                        "nesterov", "first",    NULL};
     const char *fn = "sgd_step";
     nl_state *st = nl_enter(L);
     nl_check_options(L, st, 1, fn, names);
@@ -105,7 +109,8 @@ static bool add_squares(nl_state *st, neap_tensor *g, double *total)
 static bool scale_grad(nl_state *st, neap_tensor *g, double by)
 {
     np_frame f = {0};
-    neap_tensor *in[2] = {g, neap_keep(neap_number(st->c, by))}, *y = in[1] ? nl_call(st, "mul_", &f, in, 2) : NULL;
+    neap_tensor *in[2] = {g, neap_keep(neap_number(st->c, by))},
+                *y = in[1] ? nl_call(st, "mul_", &f, in, 2) : NULL;
     neap_free(in[1]);
     neap_free(y);
     return y != NULL;

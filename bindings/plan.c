@@ -23,7 +23,8 @@ static int note_tensor(nl_plan *p, neap_tensor *t)
 
 static bool is_copied(const nl_plan *p, int idx, int depth)
 {
-    return !p->whole && depth < NL_WALK_DEPTH && lua_type(p->L, idx) == LUA_TTABLE && nl_tree_has(p->L, p->st, idx, NULL);
+    return !p->whole && depth < NL_WALK_DEPTH && lua_type(p->L, idx) == LUA_TTABLE &&
+           nl_tree_has(p->L, p->st, idx, NULL);
 }
 
 /* Pushes what stands in the plan for the value at idx. */
@@ -74,7 +75,8 @@ static bool any_table(lua_State *L, int first, int n)
     return false;
 }
 
-void nl_plan_make(lua_State *L, nl_state *st, nl_plan *p, int store, int at, int first, int n_args, bool whole)
+void nl_plan_make(lua_State *L, nl_state *st, nl_plan *p, int store, int at, int first, int n_args,
+                  bool whole)
 {
     luaL_checkstack(L, 12, NULL);
     p->L = L;

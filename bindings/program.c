@@ -35,10 +35,10 @@ static neap_ctx *volatile core;            /* NULL until neap is loaded; set aft
 static lua_State *const volatile *in_neap; /* the coroutine that used Neap last: a recompute, perhaps */
 static volatile sig_atomic_t requested;    /* an interrupt came and what ran has not ended yet */
 static volatile sig_atomic_t interrupted;  /* at the prompt: the line was given up */
-static bool stopping;                      /* an interrupt is unwinding: a resumer that catches it stops too */
-static int n_stops;                        /* hooks of this interrupt that raised */
-static char root[PATH_MAX];                /* folder that holds neap/init.lua; "" if not found */
-static char *full_traceback;               /* of the last error, for the prompt's .bt */
+static bool stopping;        /* an interrupt is unwinding: a resumer that catches it stops too */
+static int n_stops;          /* hooks of this interrupt that raised */
+static char root[PATH_MAX];  /* folder that holds neap/init.lua; "" if not found */
+static char *full_traceback; /* of the last error, for the prompt's .bt */
 
 /* ---- interrupts ------------------------------------------------------------------------------------- */
 
@@ -177,9 +177,7 @@ static int coroutine_wrap(lua_State *L)
 
 static void track_coroutines(lua_State *L)
 {
-    static const luaL_Reg tracked[] = {
-        { "resume", coroutine_resume }, { "wrap", coroutine_wrap }, { NULL, NULL }
-    };
+    static const luaL_Reg tracked[] = {{"resume", coroutine_resume}, {"wrap", coroutine_wrap}, {NULL, NULL}};
     lua_getglobal(L, "coroutine");
     luaL_setfuncs(L, tracked, 0);
     lua_pop(L, 1);
@@ -255,15 +253,17 @@ static void append_frames(lua_State *L, int level, bool all)
 /* A script that uses a part of Neap without naming it: what to write. */
 static void hint_at_require(lua_State *L, const char *message)
 {
-    static const char *const parts[] = { "neap", "nn", "optim", "data", "checkpoint" };
+    static const char *const parts[] = {"neap", "nn", "optim", "data", "checkpoint"};
     const char *global = strstr(message, "nil value (global '");
     if (!global) return;
     global += strlen("nil value (global '");
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         size_t n = strlen(parts[i]);
         if (strncmp(global, parts[i], n) != 0 || global[n] != '\'') continue;
-        lua_pushfstring(L, i ? "; a script begins with: local neap = require \"neap\"; local %s = neap.%s"
-                             : "; a script begins with: local neap = require \"neap\"", parts[i], parts[i]);
+        lua_pushfstring(L,
+                        i ? "; a script begins with: local neap = require \"neap\"; local %s = neap.%s"
+                          : "; a script begins with: local neap = require \"neap\"",
+                        parts[i], parts[i]);
         lua_concat(L, 2);
         return;
     }
@@ -327,7 +327,7 @@ static bool readable(const char *path) { return access(path, R_OK) == 0; }
 /* The folder with neap/init.lua: beside the program in the build tree, or under the prefix. */
 static void find_root(char *c_folder, size_t n)
 {
-    static const char *const places[][2] = { { "/lua", "/lua" }, { "/../share/lua/5.4", "/../lib/lua/5.4" } };
+    static const char *const places[][2] = {{"/lua", "/lua"}, {"/../share/lua/5.4", "/../lib/lua/5.4"}};
     char self[PATH_MAX];
     ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
     c_folder[0] = 0;
@@ -369,14 +369,16 @@ static void set_paths(lua_State *L)
  * owner thinks. Said once, when neap is loaded. */
 static void name_the_shadow(lua_State *L)
 {
-    static const char *const names[] = { "./neap.lua", "./neap/init.lua" };
+    static const char *const names[] = {"./neap.lua", "./neap/init.lua"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char theirs[PATH_MAX], ours[PATH_MAX + 32], real[PATH_MAX];
         if (!readable(names[i]) || !realpath(names[i], theirs)) continue;
         snprintf(ours, sizeof ours, "%s/neap/init.lua", root);
         if (realpath(ours, real) && !strcmp(theirs, real)) continue;
-        lua_pushfstring(L, "%s has the name of the module: require \"neap\" loads the module, not this file; "
-                           "give the file another name", names[i]);
+        lua_pushfstring(L,
+                        "%s has the name of the module: require \"neap\" loads the module, not this file; "
+                        "give the file another name",
+                        names[i]);
         lua_warning(L, lua_tostring(L, -1), 0);
         lua_pop(L, 1);
     }
@@ -418,7 +420,8 @@ static struct {
     char history[PATH_MAX];
 } editor;
 
-static const char completer[] = "neap.complete"; /* registry: text -> list of whole words, their common part first */
+static const char completer[] =
+    "neap.complete"; /* registry: text -> list of whole words, their common part first */
 
 /* light userdata: the text, where the list goes. */
 static int make_completions(lua_State *L)
@@ -483,8 +486,8 @@ static void open_editor(void)
     if (!isatty(0) || !isatty(1)) return;
     void *lib = dlopen("libedit.so.2", RTLD_NOW | RTLD_LOCAL);
     if (!lib) return;
-    void *f[5] = { symbol(lib, "readline"), symbol(lib, "add_history"), symbol(lib, "read_history"),
-                   symbol(lib, "write_history"), symbol(lib, "stifle_history") };
+    void *f[5] = {symbol(lib, "readline"), symbol(lib, "add_history"), symbol(lib, "read_history"),
+                  symbol(lib, "write_history"), symbol(lib, "stifle_history")};
     for (int i = 0; i < 5; i++)
         if (!f[i]) return;
     memcpy(&editor.readline, &f[0], sizeof f[0]);
@@ -579,10 +582,9 @@ static int prompt_traceback(lua_State *L)
 
 static int interactive(lua_State *L)
 {
-    static const luaL_Reg host[] = {
-        { "line", prompt_line }, { "history", prompt_history }, { "call", prompt_call },
-        { "traceback", prompt_traceback }, { "complete", prompt_complete }, { NULL, NULL }
-    };
+    static const luaL_Reg host[] = {{"line", prompt_line},         {"history", prompt_history},
+                                    {"call", prompt_call},         {"traceback", prompt_traceback},
+                                    {"complete", prompt_complete}, {NULL, NULL}};
     open_editor();
     lua_getglobal(L, "require");
     lua_pushliteral(L, "neap.repl");
@@ -625,7 +627,7 @@ typedef struct options {
 
 static options read_options(char **argv)
 {
-    options o = { 0 };
+    options o = {0};
     int i;
     for (i = 1; argv[i]; i++) {
         const char *a = argv[i];

@@ -118,7 +118,6 @@ static void own(nl_state *st, nl_handle *h)
     if (h->scope && h->scope != &st->root) move(h, &st->root);
 }
 
-
 void nl_mark_tree(lua_State *L, nl_state *st, int idx, nl_scope *s)
 {
     st->marking = s;
@@ -146,8 +145,7 @@ static nl_note *make_note(const char *opened, const char *ended)
         snprintf(n->text, sizeof n->text, "at %s, the end of the scope opened at %s", ended, opened);
     else if (strchr(opened, ':'))
         snprintf(n->text, sizeof n->text, "at the end of the scope opened at %s", opened);
-    else
-        snprintf(n->text, sizeof n->text, "when the function given to %s returned", opened);
+    else snprintf(n->text, sizeof n->text, "when the function given to %s returned", opened);
     return n;
 }
 
@@ -158,7 +156,8 @@ void nl_scope_end(nl_state *st, nl_scope *s, const char *opened, const char *end
         st->n_scopes--;
     }
     if (!outer) outer = nl_current_scope(st);
-    nl_note *note = s->head.next == &s->head ? NULL : make_note(opened && opened[0] ? opened : "an unknown line", ended);
+    nl_note *note =
+        s->head.next == &s->head ? NULL : make_note(opened && opened[0] ? opened : "an unknown line", ended);
     while (s->head.next != &s->head) {
         nl_handle *h = s->head.next;
         if (h->marked) {
@@ -257,7 +256,8 @@ static int scope_end(lua_State *L)
 {
     nl_state *st = nl_enter(L);
     nl_guard *g = nl_userdata(L, 1, &st->k_guard);
-    if (!g || !g->has_scope) return nl_error(L, st, NEAP_E_ARG, "neap.scope_end: needs what scope_begin returned");
+    if (!g || !g->has_scope)
+        return nl_error(L, st, NEAP_E_ARG, "neap.scope_end: needs what scope_begin returned");
     if (!g->closed) leave(L, st, g, 2);
     return lua_gettop(L) - 1;
 }
@@ -320,8 +320,12 @@ static int own_handle(lua_State *L)
     return 1;
 }
 
-static const luaL_Reg functions[] = {
-    {"scope", scope}, {"scope_begin", scope_begin}, {"scope_end", scope_end}, {"owned", owned}, {"keep", keep},
-    {"own", own_handle}, {NULL, NULL}};
+static const luaL_Reg functions[] = {{"scope", scope},
+                                     {"scope_begin", scope_begin},
+                                     {"scope_end", scope_end},
+                                     {"owned", owned},
+                                     {"keep", keep},
+                                     {"own", own_handle},
+                                     {NULL, NULL}};
 
 void nl_open_scope(lua_State *L, nl_state *st) { nl_setfuncs(L, st, functions); }

@@ -8,19 +8,20 @@
 
 typedef struct store store;
 
-typedef struct link {       /* what the core's object holds */
-    store *owner;           /* NULL: collected */
-    nl_callback *cb;        /* of a policy function, or NULL */
+typedef struct link { /* what the core's object holds */
+    store *owner;     /* NULL: collected */
+    nl_callback *cb;  /* of a policy function, or NULL */
 } link;
 
 struct store {
     nl_state *st;
-    neap_selective *s;      /* NULL: it died with its region */
-    link *link;             /* while s is there */
-    bool own;               /* holds a reference */
+    neap_selective *s; /* NULL: it died with its region */
+    link *link;        /* while s is there */
+    bool own;          /* holds a reference */
 };
 
-static const char *const policies[] = {"must_save", "prefer_save", "must_recompute", "prefer_recompute",
+static const char *const policies[] = {"must_save",        "prefer_save",
+                                       "must_recompute",   "prefer_recompute",
                                        "must_cpu_offload", "prefer_cpu_offload"}; /* SAME-ORDER neap_policy */
 
 /* ---- asking the policy */
@@ -57,12 +58,10 @@ static void push_attribute(lua_State *L, nl_state *st, np_arg_type type, const n
 static void push_operand(lua_State *L, nl_run *r, int i)
 {
     neap_tensor *t = i < r->policy->n_in ? r->policy->in[i] : NULL;
-    if (!t || !t->number)
-        nl_push_lent(L, r, t);
+    if (!t || !t->number) nl_push_lent(L, r, t);
     else if (np_is_float((neap_dtype)t->dtype))
         lua_pushnumber(L, neap_x_load_double((neap_dtype)t->dtype, nl_ptr(t)));
-    else
-        lua_pushinteger(L, neap_x_load_int((neap_dtype)t->dtype, nl_ptr(t)));
+    else lua_pushinteger(L, neap_x_load_int((neap_dtype)t->dtype, nl_ptr(t)));
 }
 
 static bool is_tensor_arg(np_arg_type t)
@@ -112,11 +111,13 @@ static void push_facts(lua_State *L, nl_run *r)
 static int read_answer(lua_State *L, nl_state *st, int idx, const char *op)
 {
     char got[80];
-    if (lua_type(L, idx) == LUA_TBOOLEAN) return lua_toboolean(L, idx) ? NEAP_MUST_SAVE : NEAP_PREFER_RECOMPUTE;
+    if (lua_type(L, idx) == LUA_TBOOLEAN)
+        return lua_toboolean(L, idx) ? NEAP_MUST_SAVE : NEAP_PREFER_RECOMPUTE;
     if (lua_type(L, idx) == LUA_TSTRING)
         for (int i = 0; i < NEAP_N_POLICIES; i++)
             if (!strcmp(policies[i], lua_tostring(L, idx))) return i;
-    return nl_error(L, st, NEAP_E_BADPOLICYVALUE, "neap.checkpoint: the policy returned %s for op %s; it must return true (save), "
+    return nl_error(L, st, NEAP_E_BADPOLICYVALUE,
+                    "neap.checkpoint: the policy returned %s for op %s; it must return true (save), "
                     "false (recompute), or a value of checkpoint.CheckpointPolicy such as \"must_save\"",
                     nl_kind(L, idx, got, sizeof got), op);
 }
@@ -158,10 +159,14 @@ static int bad_op(lua_State *L, nl_state *st, int idx, int i)
 {
     char got[80];
     if (lua_type(L, idx) == LUA_TSTRING)
-        return nl_error(L, st, NEAP_E_BADOP, "neap.checkpoint: entry %d of the policy is the string '%.40s'; ops are values: "
-                        "neap.ops.%.40s", i, lua_tostring(L, idx), lua_tostring(L, idx));
-    return nl_error(L, st, NEAP_E_BADOP, "neap.checkpoint: entry %d of the policy is %s, which is no op; write such as "
-                    "neap.ops.matmul", i, nl_kind(L, idx, got, sizeof got));
+        return nl_error(L, st, NEAP_E_BADOP,
+                        "neap.checkpoint: entry %d of the policy is the string '%.40s'; ops are values: "
+                        "neap.ops.%.40s",
+                        i, lua_tostring(L, idx), lua_tostring(L, idx));
+    return nl_error(L, st, NEAP_E_BADOP,
+                    "neap.checkpoint: entry %d of the policy is %s, which is no op; write such as "
+                    "neap.ops.matmul",
+                    i, nl_kind(L, idx, got, sizeof got));
 }
 
 /* Pushes a buffer with the indices of a list of ops. */
@@ -173,8 +178,10 @@ static int *read_list(lua_State *L, nl_state *st, int idx, int *n)
     while (lua_next(L, idx)) {
         lua_pop(L, 1);
         if (lua_isinteger(L, -1) && lua_tointeger(L, -1) >= 1 && lua_tointeger(L, -1) <= *n) continue;
-        nl_error(L, st, NEAP_E_BADPOLICY, "neap.checkpoint: a policy is a function or a list of ops such as {neap.ops.matmul}; this "
-                 "table has the key %s", nl_kind(L, -1, got, sizeof got));
+        nl_error(L, st, NEAP_E_BADPOLICY,
+                 "neap.checkpoint: a policy is a function or a list of ops such as {neap.ops.matmul}; this "
+                 "table has the key %s",
+                 nl_kind(L, -1, got, sizeof got));
     }
     int *v = lua_newuserdatauv(L, sizeof *v * (size_t)(*n + 1), 0);
     for (int i = 0; i < *n; i++) {
@@ -201,8 +208,10 @@ static void read_policy(lua_State *L, nl_state *st, store *s, neap_selective_opt
     char got[80];
     bool function = is_callable(L, 1);
     if (!function && (lua_type(L, 1) != LUA_TTABLE || nl_op_at(L, st, 1)))
-        nl_error(L, st, NEAP_E_BADPOLICY, "neap.checkpoint: a policy is a function or a list of ops such as {neap.ops.matmul}, "
-                 "got %s", nl_kind(L, 1, got, sizeof got));
+        nl_error(L, st, NEAP_E_BADPOLICY,
+                 "neap.checkpoint: a policy is a function or a list of ops such as {neap.ops.matmul}, "
+                 "got %s",
+                 nl_kind(L, 1, got, sizeof got));
     s->link = calloc(1, sizeof *s->link);
     if (!s->link) nl_error(L, st, NEAP_E_NOMEM, "neap.checkpoint: out of memory");
     s->link->owner = s;
@@ -245,13 +254,16 @@ static int selective_begin(lua_State *L)
     nl_state *st = nl_enter(L);
     store *s = nl_userdata(L, 1, &st->k_selective);
     if (!s) return nl_error(L, st, NEAP_E_ARG, "neap.selective_begin: needs what selective_new returned");
-    if (!s->s) return nl_error(L, st, NEAP_E_CONTEXT_REUSED, "neap.checkpoint: this pair of selective contexts belonged to a call that is "
-                               "over; call create_selective_checkpoint_contexts inside context_fn");
+    if (!s->s)
+        return nl_error(L, st, NEAP_E_CONTEXT_REUSED,
+                        "neap.checkpoint: this pair of selective contexts belonged to a call that is "
+                        "over; call create_selective_checkpoint_contexts inside context_fn");
     bool replay = lua_toboolean(L, 2);
     nl_guard *g = nl_guard_new(L, st, "a policy");
     lua_pushvalue(L, 1);
     lua_setiuservalue(L, -2, 1); /* the guard keeps the store and its policy */
-    uint64_t id = replay ? neap_selective_replay_begin(st->c, s->s) : neap_selective_record_begin(st->c, s->s);
+    uint64_t id =
+        replay ? neap_selective_replay_begin(st->c, s->s) : neap_selective_record_begin(st->c, s->s);
     if (!nl_guard_add(g, id)) return nl_raise(L, st, "checkpoint");
     return 1;
 }
@@ -280,16 +292,16 @@ static int store_gc(lua_State *L)
     if (!st->c) return 0;
     st->L = L;
     if (s->link) s->link->owner = NULL;
-    if (s->own)
-        let_go(s);
-    else if (s->link && !s->s)
-        release_link(s->link); /* it was never filled */
+    if (s->own) let_go(s);
+    else if (s->link && !s->s) release_link(s->link); /* it was never filled */
     st->L = running;
     return 0;
 }
 
-static const luaL_Reg functions[] = {{"selective_new", selective_new}, {"selective_begin", selective_begin},
-                                     {"selective_settle", selective_settle}, {NULL, NULL}};
+static const luaL_Reg functions[] = {{"selective_new", selective_new},
+                                     {"selective_begin", selective_begin},
+                                     {"selective_settle", selective_settle},
+                                     {NULL, NULL}};
 static const luaL_Reg metamethods[] = {{"__gc", store_gc}, {NULL, NULL}};
 
 void nl_open_selective(lua_State *L, nl_state *st)

@@ -152,10 +152,7 @@ void nl_collect(lua_State *L, nl_state *st)
     full_collection(L, st);
 }
 
-lua_State *nl_safe_thread(const nl_state *st)
-{
-    return lua_status(st->L) == LUA_OK ? st->L : st->main;
-}
+lua_State *nl_safe_thread(const nl_state *st) { return lua_status(st->L) == LUA_OK ? st->L : st->main; }
 
 /* The allocator is out of memory: finalizers free handles, the second round what they held on to. Also with the
  * collector stopped. */

@@ -111,7 +111,8 @@ void nl_push_known(lua_State *L, nl_state *st, neap_tensor *t)
 int nl_released(lua_State *L, nl_state *st, nl_handle *h, const char *fn)
 {
     const char *when = h->note ? h->note->text : "earlier";
-    return nl_error(L, st, NEAP_E_RELEASED, "neap.%s: the tensor was released %s; neap.keep(x)%s lets it live", fn, when,
+    return nl_error(L, st, NEAP_E_RELEASED,
+                    "neap.%s: the tensor was released %s; neap.keep(x)%s lets it live", fn, when,
                     strncmp(when, "when", 4) ? " or returning it from the scope" : " in that function");
 }
 
@@ -120,7 +121,8 @@ neap_tensor *nl_check_tensor(lua_State *L, nl_state *st, int idx, const char *fn
     char got[80];
     nl_handle *h = nl_handle_at(L, st, idx);
     if (!h)
-        nl_error(L, st, NEAP_E_ARG, "neap.%s: %s must be a tensor, got %s", fn, what, nl_kind(L, idx, got, sizeof got));
+        nl_error(L, st, NEAP_E_ARG, "neap.%s: %s must be a tensor, got %s", fn, what,
+                 nl_kind(L, idx, got, sizeof got));
     if (!h->t) nl_released(L, st, h, fn);
     return h->t;
 }
@@ -130,7 +132,8 @@ neap_tensor *nl_opt_tensor(lua_State *L, nl_state *st, int idx, const char *fn, 
     return lua_isnoneornil(L, idx) ? NULL : nl_check_tensor(L, st, idx, fn, what);
 }
 
-neap_tensor **nl_tensor_list(lua_State *L, nl_state *st, int idx, const char *fn, const char *what, bool holes, int *n)
+neap_tensor **nl_tensor_list(lua_State *L, nl_state *st, int idx, const char *fn, const char *what,
+                             bool holes, int *n)
 {
     char got[80], name[100];
     if (lua_type(L, idx) != LUA_TTABLE)
@@ -201,7 +204,8 @@ static int shape_index(lua_State *L)
 
 static int shape_newindex(lua_State *L)
 {
-    return nl_error(L, nl_up(L), NEAP_E_ARG, "neap.shape: a shape cannot be changed; use x:reshape or x:view");
+    return nl_error(L, nl_up(L), NEAP_E_ARG,
+                    "neap.shape: a shape cannot be changed; use x:reshape or x:view");
 }
 
 static int shape_eq(lua_State *L)
@@ -233,8 +237,8 @@ static int shape_tostring(lua_State *L)
 
 /* ---- fields */
 
-static const char *const field_names[] = {"shape", "dtype", "device", "ndim", "requires_grad", "grad", "is_leaf",
-                                          "grad_fn", "name"};
+static const char *const field_names[] = {"shape", "dtype",   "device",  "ndim", "requires_grad",
+                                          "grad",  "is_leaf", "grad_fn", "name"};
 enum { F_SHAPE, F_DTYPE, F_DEVICE, F_NDIM, F_REQUIRES_GRAD, F_GRAD, F_IS_LEAF, F_GRAD_FN, F_NAME, N_FIELDS };
 
 static int find_field(const char *key)
@@ -257,10 +261,8 @@ static int push_field(lua_State *L, nl_state *st, neap_tensor *t, int field)
     case F_GRAD_FN: nl_push_node(L, st, neap_grad_fn(t)); break;
     case F_GRAD:
         grad = neap_grad_of(t);
-        if (grad)
-            nl_push_take(L, st, grad);
-        else
-            lua_pushnil(L);
+        if (grad) nl_push_take(L, st, grad);
+        else lua_pushnil(L);
         break;
     default:
         lua_rawgetp(L, LUA_REGISTRYINDEX, &st->k_names);
@@ -282,7 +284,9 @@ static int unknown_key(lua_State *L, nl_state *st, const char *key)
         if (n < 1024 && lua_type(L, -1) == LUA_TSTRING) names[n++] = lua_tostring(L, -1);
     }
     const char *near = nl_nearest(key, names, n);
-    if (near) return nl_error(L, st, NEAP_E_ARG, "neap.Tensor: no field or method '%s'; did you mean '%s'?", key, near);
+    if (near)
+        return nl_error(L, st, NEAP_E_ARG, "neap.Tensor: no field or method '%s'; did you mean '%s'?", key,
+                        near);
     return nl_error(L, st, NEAP_E_ARG, "neap.Tensor: no field or method '%s'", key);
 }
 
@@ -321,7 +325,8 @@ static int set_field(lua_State *L, nl_state *st, neap_tensor *t, int field)
     }
     if (field == F_NAME) {
         if (!lua_isnil(L, 3) && lua_type(L, 3) != LUA_TSTRING)
-            return nl_error(L, st, NEAP_E_ARG, "neap.name: must be a string, got %s", nl_kind(L, 3, got, sizeof got));
+            return nl_error(L, st, NEAP_E_ARG, "neap.name: must be a string, got %s",
+                            nl_kind(L, 3, got, sizeof got));
         lua_rawgetp(L, LUA_REGISTRYINDEX, &st->k_names);
         lua_pushvalue(L, 1);
         lua_pushvalue(L, 3);
@@ -338,8 +343,10 @@ static int tensor_newindex(lua_State *L)
     const char *key = lua_tostring(L, 2);
     int field = find_field(key);
     if (field < 0)
-        return nl_error(L, st, NEAP_E_ARG, "neap.Tensor: no field '%s' to set; a tensor has grad, requires_grad and name, "
-                        "and elements: x[k] = v", key);
+        return nl_error(L, st, NEAP_E_ARG,
+                        "neap.Tensor: no field '%s' to set; a tensor has grad, requires_grad and name, "
+                        "and elements: x[k] = v",
+                        key);
     return set_field(L, st, nl_check_tensor(L, st, 1, key, "x"), field);
 }
 
@@ -357,14 +364,16 @@ static int tensor_len(lua_State *L)
 {
     nl_state *st = nl_enter(L);
     neap_tensor *t = nl_check_tensor(L, st, 1, "#", "x");
-    if (t->ndim == 0) return nl_error(L, st, NEAP_E_DIMS, "neap.#: a 0-dim tensor has no length; x:item() is its value");
+    if (t->ndim == 0)
+        return nl_error(L, st, NEAP_E_DIMS, "neap.#: a 0-dim tensor has no length; x:item() is its value");
     lua_pushinteger(L, t->shape[0]);
     return 1;
 }
 
 static int tensor_compare(lua_State *L)
 {
-    return nl_error(L, nl_up(L), NEAP_E_ARG, "neap: < and <= cannot compare tensors (Lua makes the result a boolean); use "
+    return nl_error(L, nl_up(L), NEAP_E_ARG,
+                    "neap: < and <= cannot compare tensors (Lua makes the result a boolean); use "
                     "x:lt(y), x:le(y), x:gt(y), x:ge(y), or x:item() for one number");
 }
 
@@ -417,7 +426,8 @@ static int set_print(lua_State *L)
     for (int i = 0; names[i]; i++) {
         double v = nl_number_option(L, st, 1, "set_print", names[i], *fields[i]);
         if (v < 0 || v > 1e6)
-            return nl_error(L, st, NEAP_E_ARG, "neap.set_print: %s must lie between 0 and 1000000, got %g", names[i], v);
+            return nl_error(L, st, NEAP_E_ARG, "neap.set_print: %s must lie between 0 and 1000000, got %g",
+                            names[i], v);
         *fields[i] = (int)v;
     }
     return 0;
@@ -427,12 +437,9 @@ static int set_print(lua_State *L)
 
 static void push_element(lua_State *L, neap_dtype d, const void *p)
 {
-    if (np_is_float(d))
-        lua_pushnumber(L, neap_x_load_double(d, p));
-    else if (d == NEAP_BOOL)
-        lua_pushboolean(L, neap_x_load_int(d, p) != 0);
-    else
-        lua_pushinteger(L, neap_x_load_int(d, p));
+    if (np_is_float(d)) lua_pushnumber(L, neap_x_load_double(d, p));
+    else if (d == NEAP_BOOL) lua_pushboolean(L, neap_x_load_int(d, p) != 0);
+    else lua_pushinteger(L, neap_x_load_int(d, p));
 }
 
 /* All elements, row-major, in a userdata that is pushed. */
@@ -445,18 +452,20 @@ static char *read_all(lua_State *L, nl_state *st, neap_tensor *t, const char *fn
 }
 
 /* Offset, in elements of the row-major order, of the positions at 2 ... */
-static void element_strides(lua_State *L, nl_state *st, const neap_tensor *t, int64_t *logical, int64_t *physical)
+static void element_strides(lua_State *L, nl_state *st, const neap_tensor *t, int64_t *logical,
+                            int64_t *physical)
 {
     int n = lua_gettop(L) - 1;
-    if (n != t->ndim)
-        nl_error(L, st, NEAP_E_INDEX, "neap.item: %d positions for %d dimensions", n, t->ndim);
+    if (n != t->ndim) nl_error(L, st, NEAP_E_INDEX, "neap.item: %d positions for %d dimensions", n, t->ndim);
     *logical = *physical = 0;
     for (int d = 0; d < n; d++) {
         int64_t i = nl_check_integer(L, st, d + 2, "item", "a position");
-        if (i == 0) nl_error(L, st, NEAP_E_INDEX, "neap.item: position 0: positions count from 1, or from the end with -1");
+        if (i == 0)
+            nl_error(L, st, NEAP_E_INDEX,
+                     "neap.item: position 0: positions count from 1, or from the end with -1");
         if (i > t->shape[d] || i < -t->shape[d])
-            nl_error(L, st, NEAP_E_INDEX, "neap.item: position %lld in dimension %d of size %lld", (long long)i, d + 1,
-                     (long long)t->shape[d]);
+            nl_error(L, st, NEAP_E_INDEX, "neap.item: position %lld in dimension %d of size %lld",
+                     (long long)i, d + 1, (long long)t->shape[d]);
         i = i < 0 ? i + t->shape[d] : i - 1;
         *logical = *logical * t->shape[d] + i;
         *physical += i * t->stride[d];
@@ -469,16 +478,16 @@ static int tensor_item(lua_State *L)
     neap_tensor *t = nl_check_tensor(L, st, 1, "item", "x");
     neap_dtype d = neap_dtype_of(t);
     int64_t logical = 0, physical = 0;
-    if (lua_gettop(L) > 1)
-        element_strides(L, st, t, &logical, &physical);
+    if (lua_gettop(L) > 1) element_strides(L, st, t, &logical, &physical);
     else if (t->numel != 1)
-        return nl_error(L, st, NEAP_E_SHAPE, "neap.item: the tensor has %lld elements, item() is for one; name positions, or "
-                        "use x:totable()", (long long)t->numel);
+        return nl_error(L, st, NEAP_E_SHAPE,
+                        "neap.item: the tensor has %lld elements, item() is for one; name positions, or "
+                        "use x:totable()",
+                        (long long)t->numel);
     size_t item = neap_dtype_size(d);
     if (t->st->dev->backend.host_memory && !t->st->dry)
         push_element(L, d, nl_ptr(t) + physical * (int64_t)item);
-    else
-        push_element(L, d, read_all(L, st, t, "item") + (size_t)logical * item);
+    else push_element(L, d, read_all(L, st, t, "item") + (size_t)logical * item);
     return 1;
 }
 
@@ -570,7 +579,8 @@ static int tensor_iter(lua_State *L)
 {
     nl_state *st = nl_enter(L);
     neap_tensor *t = nl_check_tensor(L, st, 1, "iter", "x");
-    if (t->ndim == 0) return nl_error(L, st, NEAP_E_DIMS, "neap.iter: a 0-dim tensor has no rows; x:item() is its value");
+    if (t->ndim == 0)
+        return nl_error(L, st, NEAP_E_DIMS, "neap.iter: a 0-dim tensor has no rows; x:item() is its value");
     int64_t dim = lua_isnoneornil(L, 2) ? 0 : nl_check_dim(L, st, 2, "iter", t->ndim);
     lua_pushlightuserdata(L, st);
     lua_pushvalue(L, 1);
@@ -593,8 +603,10 @@ static int tensor_concat(lua_State *L)
         }
         neap_tensor *t = nl_check_tensor(L, st, i, "..", "x");
         if (t->numel != 1)
-            return nl_error(L, st, NEAP_E_SHAPE, "neap...: a tensor of %lld elements cannot be joined to a text; use "
-                            "tostring(x)", (long long)t->numel);
+            return nl_error(L, st, NEAP_E_SHAPE,
+                            "neap...: a tensor of %lld elements cannot be joined to a text; use "
+                            "tostring(x)",
+                            (long long)t->numel);
         push_element(L, neap_dtype_of(t), read_all(L, st, t, ".."));
         lua_remove(L, -2);
         luaL_tolstring(L, -1, NULL);
@@ -652,7 +664,8 @@ static int tensor_equal(lua_State *L)
     bool whole = !np_is_float(da) && !np_is_float(db);
     for (int64_t i = 0, n = count_of(&a, &b); same && i < n; i++) {
         const char *p = a.p + (size_t)i * a.step, *q = b.p + (size_t)i * b.step;
-        same = whole ? neap_x_load_int(da, p) == neap_x_load_int(db, q) : neap_x_load_double(da, p) == neap_x_load_double(db, q);
+        same = whole ? neap_x_load_int(da, p) == neap_x_load_int(db, q)
+                     : neap_x_load_double(da, p) == neap_x_load_double(db, q);
     }
     lua_pushboolean(L, same);
     return 1;
@@ -688,24 +701,40 @@ static int is_tensor(lua_State *L)
 
 /* ---- opening */
 
-static const luaL_Reg metamethods[] = {
-    {"__gc", tensor_gc}, {"__close", tensor_release}, {"__newindex", tensor_newindex}, {"__eq", tensor_eq},
-    {"__len", tensor_len}, {"__lt", tensor_compare}, {"__le", tensor_compare}, {"__tostring", tensor_tostring},
-    {"__concat", tensor_concat}, {NULL, NULL}};
+static const luaL_Reg metamethods[] = {{"__gc", tensor_gc},
+                                       {"__close", tensor_release},
+                                       {"__newindex", tensor_newindex},
+                                       {"__eq", tensor_eq},
+                                       {"__len", tensor_len},
+                                       {"__lt", tensor_compare},
+                                       {"__le", tensor_compare},
+                                       {"__tostring", tensor_tostring},
+                                       {"__concat", tensor_concat},
+                                       {NULL, NULL}};
 
-static const luaL_Reg methods[] = {
-    {"release", tensor_release}, {"item", tensor_item}, {"totable", tensor_totable}, {"size", tensor_size},
-    {"numel", tensor_numel}, {"iter", tensor_iter}, {"equal", tensor_equal}, {"allclose", tensor_allclose},
-    {"tostring", tensor_tostring}, {"is_floating_point", tensor_is_float}, {"is_contiguous", tensor_is_contiguous},
-    {"version", tensor_version}, {NULL, NULL}};
+static const luaL_Reg methods[] = {{"release", tensor_release},
+                                   {"item", tensor_item},
+                                   {"totable", tensor_totable},
+                                   {"size", tensor_size},
+                                   {"numel", tensor_numel},
+                                   {"iter", tensor_iter},
+                                   {"equal", tensor_equal},
+                                   {"allclose", tensor_allclose},
+                                   {"tostring", tensor_tostring},
+                                   {"is_floating_point", tensor_is_float},
+                                   {"is_contiguous", tensor_is_contiguous},
+                                   {"version", tensor_version},
+                                   {NULL, NULL}};
 
-static const luaL_Reg functions[] = {
-    {"equal", tensor_equal}, {"allclose", tensor_allclose}, {"is_tensor", is_tensor}, {"set_print", set_print},
-    {NULL, NULL}};
+static const luaL_Reg functions[] = {{"equal", tensor_equal},
+                                     {"allclose", tensor_allclose},
+                                     {"is_tensor", is_tensor},
+                                     {"set_print", set_print},
+                                     {NULL, NULL}};
 
 static const luaL_Reg shape_metamethods[] = {
-    {"__index", shape_index}, {"__newindex", shape_newindex}, {"__eq", shape_eq}, {"__len", shape_len},
-    {"__tostring", shape_tostring}, {NULL, NULL}};
+    {"__index", shape_index}, {"__newindex", shape_newindex}, {"__eq", shape_eq},
+    {"__len", shape_len},     {"__tostring", shape_tostring}, {NULL, NULL}};
 
 /* Stack: methods, neap (on top). Called after the ops, so that these win over ops of the same name. */
 void nl_open_tensor(lua_State *L, nl_state *st)

@@ -10,7 +10,10 @@ extern const int np_n_ops_total;
 int neap_x_op_count(void) { return np_n_ops_total; }
 const np_op *neap_x_op(int i) { return i >= 0 && i < np_n_ops_total ? np_ops[i] : NULL; }
 const np_op *neap_x_op_find(const char *name) { return np_op_find(name); }
-const char *neap_x_op_doc(int i) { return i >= 0 && i < np_n_ops_total && np_op_docs[i] ? np_op_docs[i] : ""; }
+const char *neap_x_op_doc(int i)
+{
+    return i >= 0 && i < np_n_ops_total && np_op_docs[i] ? np_op_docs[i] : "";
+}
 
 const np_schema *neap_x_op_schema(neap_ctx *c, const np_op *op)
 {
@@ -84,7 +87,8 @@ bool neap_x_set_data(neap_ctx *c, neap_tensor *t, neap_tensor *src)
 {
     if (np_pending(c)) return false;
     if (t->ag && t->ag->node)
-        return np_fail(c, NEAP_E_STATE, "set_data: the tensor is a result; only leaves can be given other data");
+        return np_fail(c, NEAP_E_STATE,
+                       "set_data: the tensor is a result; only leaves can be given other data");
     if (np_requires_grad(t) && !np_is_float((neap_dtype)src->dtype))
         return np_fail(c, NEAP_E_DTYPE, "set_data: the tensor requires grad and cannot become %s",
                        np_dtype_name((neap_dtype)src->dtype));

@@ -8,16 +8,16 @@
 
 /* ---- registry */
 NEAP_API int neap_x_op_count(void);
-NEAP_API const np_op *neap_x_op(int i);                    /* in registry order */
-NEAP_API const np_op *neap_x_op_find(const char *name);    /* NULL: no such op */
+NEAP_API const np_op *neap_x_op(int i);                 /* in registry order */
+NEAP_API const np_op *neap_x_op_find(const char *name); /* NULL: no such op */
 NEAP_API const char *neap_x_op_doc(int i);
 NEAP_API const np_schema *neap_x_op_schema(neap_ctx *c, const np_op *op); /* NULL: no memory */
 NEAP_API bool neap_x_dispatch(np_frame *f);
 NEAP_API bool neap_x_dispatch_below(np_frame *f, uint64_t id);
 
 /* ---- ambient state. An owner is opaque: the bindings use the coroutine. */
-NEAP_API uint64_t neap_x_push(neap_ctx *c, np_ambient_kind kind, int64_t value, void *payload, const char *where,
-                              const char *note);
+NEAP_API uint64_t neap_x_push(neap_ctx *c, np_ambient_kind kind, int64_t value, void *payload,
+                              const char *where, const char *note);
 NEAP_API bool neap_x_pop(neap_ctx *c, uint64_t id);
 NEAP_API np_ambient_entry *neap_x_find(neap_ctx *c, uint64_t id);
 NEAP_API np_ambient_entry *neap_x_effective(neap_ctx *c, np_ambient_kind kind);
@@ -28,7 +28,7 @@ NEAP_API void neap_x_pop_owner(neap_ctx *c, const void *owner); /* all entries o
 NEAP_API void neap_x_set_asleep(neap_ctx *c, bool (*asleep)(void *user, const void *owner), void *user);
 /* Names the line that made an entry, for messages. */
 NEAP_API void neap_x_note(neap_ctx *c, uint64_t id, const char *where, const char *note);
-NEAP_API neap_dtype neap_x_default_dtype(neap_ctx *c);     /* of float factories */
+NEAP_API neap_dtype neap_x_default_dtype(neap_ctx *c); /* of float factories */
 NEAP_API int neap_x_default_device(neap_ctx *c);
 
 /* ---- errors */
@@ -36,7 +36,7 @@ NEAP_API np_error neap_x_error_take(neap_ctx *c);
 NEAP_API void neap_x_error_restore(neap_ctx *c, np_error e);
 
 /* ---- tensors */
-NEAP_API neap_tensor *neap_x_alias(neap_tensor *t);        /* same storage and geometry, no graph */
+NEAP_API neap_tensor *neap_x_alias(neap_tensor *t); /* same storage and geometry, no graph */
 /* t takes over the storage and geometry of src (an nn.Module that moves keeps its parameters' identity);
  * its gradient is dropped. False with an error pending. */
 NEAP_API bool neap_x_set_data(neap_ctx *c, neap_tensor *t, neap_tensor *src);

@@ -71,7 +71,8 @@ typedef struct neap_region neap_region;
     X(SUPPRESSED, "E-SUPPRESSED", "a context swallowed the function's error") \
     X(CONTEXT_RUN, "E-CONTEXT-RUN", "a context must call run() exactly once") \
     X(NESTED_DEPTH, "E-CHECK-NESTED-DEPTH", "checkpoints or callbacks are nested too deeply") \
-    X(REENTRANT_KWARGS, "E-REENTRANT-KWARGS", "a reentrant checkpoint got a table that holds a tensor requiring grad") \
+    X(REENTRANT_KWARGS, "E-REENTRANT-KWARGS", \
+      "a reentrant checkpoint got a table that holds a tensor requiring grad") \
     X(REENTRANT_OPTION, "E-REENTRANT-OPTION", "the option is not for the reentrant variant") \
     X(REENTRANT_GRAD, "E-REENTRANT-GRAD", "a reentrant checkpoint inside grad() or backward with inputs") \
     X(REENTRANT_HIGHER, "E-REENTRANT-HIGHER", "create_graph through a reentrant checkpoint") \
@@ -88,7 +89,8 @@ typedef struct neap_region neap_region;
     X(SAC_MUTATED, "E-SAC-MUTATED", "a saved entry was changed in place") \
     X(SAC_INPLACE, "E-SAC-INPLACE", "an in-place op cannot be saved") \
     X(SAC_DRY, "E-SAC-DRY", "a saved value was dropped because nothing needed it, and is read now") \
-    X(REENTRANT_CAPTURED, "E-REENTRANT-CAPTURED", "a reentrant checkpoint would lose gradients of captured tensors") \
+    X(REENTRANT_CAPTURED, "E-REENTRANT-CAPTURED", \
+      "a reentrant checkpoint would lose gradients of captured tensors") \
     X(SEGMENTS, "E-SEGMENTS", "the number of segments does not fit") \
     X(GROUP_NESTED, "E-GROUP-NESTED", "an execution group is already active") \
     X(RELEASED, "E-RELEASED", "the tensor was released") \
@@ -105,42 +107,42 @@ typedef enum neap_code {
 #define NEAP_CODE_ENUM(name, text, meaning) NEAP_E_##name,
     NEAP_CODE_MAP(NEAP_CODE_ENUM)
 #undef NEAP_CODE_ENUM
-    NEAP_N_CODES,
+        NEAP_N_CODES,
     NEAP_OK = NEAP_E_OK
 } neap_code;
 
 typedef enum neap_dtype { /* SAME-ORDER dtype */
-    NEAP_FLOAT32,
-    NEAP_FLOAT64,
-    NEAP_FLOAT16,
-    NEAP_BFLOAT16,
-    NEAP_INT64,
-    NEAP_INT32,
-    NEAP_INT8,
-    NEAP_UINT8,
-    NEAP_BOOL,
-    NEAP_N_DTYPES
+                          NEAP_FLOAT32,
+                          NEAP_FLOAT64,
+                          NEAP_FLOAT16,
+                          NEAP_BFLOAT16,
+                          NEAP_INT64,
+                          NEAP_INT32,
+                          NEAP_INT8,
+                          NEAP_UINT8,
+                          NEAP_BOOL,
+                          NEAP_N_DTYPES
 } neap_dtype;
 
 typedef enum neap_category { /* SAME-ORDER neap_category: what bytes are for */
-    NEAP_TEMP,
-    NEAP_PARAM,
-    NEAP_GRAD,
-    NEAP_OPTIMIZER,
-    NEAP_SAVED,
-    NEAP_WORKSPACE,
-    NEAP_STAGING,
-    NEAP_USER
+                             NEAP_TEMP,
+                             NEAP_PARAM,
+                             NEAP_GRAD,
+                             NEAP_OPTIMIZER,
+                             NEAP_SAVED,
+                             NEAP_WORKSPACE,
+                             NEAP_STAGING,
+                             NEAP_USER
 } neap_category;
 
 /* ---- context ---------------------------------------------------------------------------------------- */
 
 typedef struct neap_ctx_opts {
-    size_t size;                                             /* sizeof(neap_ctx_opts) */
-    int threads;                                             /* 0: NEAP_THREADS, else the number of cores */
-    int64_t host_limit;                                      /* bytes of live host tensors, 0: none */
-    void (*log)(void *user, int level, const char *text);    /* NULL: silent */
-    int (*pressure)(void *user, int device, int64_t bytes);  /* memory is short: free something; 1 if tried */
+    size_t size;                                            /* sizeof(neap_ctx_opts) */
+    int threads;                                            /* 0: NEAP_THREADS, else the number of cores */
+    int64_t host_limit;                                     /* bytes of live host tensors, 0: none */
+    void (*log)(void *user, int level, const char *text);   /* NULL: silent */
+    int (*pressure)(void *user, int device, int64_t bytes); /* memory is short: free something; 1 if tried */
     void *user;
 } neap_ctx_opts;
 
@@ -158,9 +160,9 @@ NEAP_API void neap_cancel_clear(neap_ctx *c);
 
 /* ---- errors ----------------------------------------------------------------------------------------- */
 
-NEAP_API neap_code neap_error(const neap_ctx *c);            /* NEAP_OK: none pending */
-NEAP_API const char *neap_error_message(const neap_ctx *c);  /* one line, valid until cleared */
-NEAP_API const char *neap_code_name(neap_code code);         /* "E-SHAPE" */
+NEAP_API neap_code neap_error(const neap_ctx *c);           /* NEAP_OK: none pending */
+NEAP_API const char *neap_error_message(const neap_ctx *c); /* one line, valid until cleared */
+NEAP_API const char *neap_code_name(neap_code code);        /* "E-SHAPE" */
 NEAP_API const char *neap_code_meaning(neap_code code);
 NEAP_API void neap_clear_error(neap_ctx *c);
 /* For callbacks: record an error of your own. `value` comes back from neap_error_value, untouched. */
@@ -181,24 +183,26 @@ NEAP_API neap_tensor *neap_wrap(neap_ctx *c, int ndim, const int64_t *shape, nea
                                 void (*release)(void *user), void *user);
 /* first, first + step ... up to and including last (a shortfall of rounding size is forgiven); computed in
  * double, exact for integers. linspace: n evenly spaced values with both ends. eye: n x m, ones on the diagonal. */
-NEAP_API neap_tensor *neap_arange(neap_ctx *c, double first, double last, double step, neap_dtype dtype, int device);
-NEAP_API neap_tensor *neap_linspace(neap_ctx *c, double first, double last, int64_t n, neap_dtype dtype, int device);
+NEAP_API neap_tensor *neap_arange(neap_ctx *c, double first, double last, double step, neap_dtype dtype,
+                                  int device);
+NEAP_API neap_tensor *neap_linspace(neap_ctx *c, double first, double last, int64_t n, neap_dtype dtype,
+                                    int device);
 NEAP_API neap_tensor *neap_eye(neap_ctx *c, int64_t n, int64_t m, neap_dtype dtype, int device);
 /* A Lua- or C-number as an operand: 0-dim, does not widen the other operand's dtype. */
 NEAP_API neap_tensor *neap_number(neap_ctx *c, double v);
 NEAP_API neap_tensor *neap_integer(neap_ctx *c, int64_t v);
 
-NEAP_API neap_tensor *neap_retain(neap_tensor *t);           /* one more reference */
-NEAP_API void neap_free(neap_tensor *t);                     /* one fewer; NULL is fine */
+NEAP_API neap_tensor *neap_retain(neap_tensor *t); /* one more reference */
+NEAP_API void neap_free(neap_tensor *t);           /* one fewer; NULL is fine */
 
 NEAP_API int neap_ndim(const neap_tensor *t);
 NEAP_API int64_t neap_size(const neap_tensor *t, int dim);   /* -1 if there is no such dimension */
 NEAP_API int64_t neap_stride(const neap_tensor *t, int dim); /* in elements */
 NEAP_API int64_t neap_numel(const neap_tensor *t);
 NEAP_API neap_dtype neap_dtype_of(const neap_tensor *t);
-NEAP_API const char *neap_dtype_name(neap_dtype d);          /* "float32" */
+NEAP_API const char *neap_dtype_name(neap_dtype d); /* "float32" */
 NEAP_API size_t neap_dtype_size(neap_dtype d);
-NEAP_API int neap_device_of(const neap_tensor *t);           /* 0 is the CPU */
+NEAP_API int neap_device_of(const neap_tensor *t); /* 0 is the CPU */
 NEAP_API int neap_is_contiguous(const neap_tensor *t);
 NEAP_API void *neap_data(neap_tensor *t);                    /* first element; host memory only on the CPU */
 NEAP_API uint64_t neap_tensor_version(const neap_tensor *t); /* counts writes to the storage */
@@ -217,14 +221,14 @@ NEAP_API void neap_set_category(neap_tensor *t, neap_category cat);
 /* Scopes: results made between begin and end belong to the scope. Return 0 on success. */
 NEAP_API int neap_scope_begin(neap_ctx *c);
 NEAP_API void neap_scope_end(neap_ctx *c);
-NEAP_API neap_tensor *neap_keep(neap_tensor *t);             /* takes t out of its scope: yours to free */
+NEAP_API neap_tensor *neap_keep(neap_tensor *t); /* takes t out of its scope: yours to free */
 
 /* ---- callbacks -------------------------------------------------------------------------------------- */
 
 #define NEAP_MAX_RESULTS 32
 typedef struct neap_values { /* arguments in, results out */
     size_t size;
-    neap_tensor *const *in;  /* borrowed; entries may be NULL */
+    neap_tensor *const *in; /* borrowed; entries may be NULL */
     int n_in;
     neap_tensor *out[NEAP_MAX_RESULTS]; /* new references, or NULL */
     int n_out;
@@ -233,8 +237,8 @@ typedef struct neap_values { /* arguments in, results out */
 /* A closure: hosts and Lua use the same door. call returns 0, or nonzero with an error recorded. */
 typedef struct neap_fn {
     int (*call)(neap_ctx *c, void *user, neap_values *v);
-    void (*retain)(void *user);                              /* may be NULL */
-    void (*release)(void *user);                             /* may be NULL */
+    void (*retain)(void *user);  /* may be NULL */
+    void (*release)(void *user); /* may be NULL */
     void *user;
 } neap_fn;
 
@@ -243,14 +247,14 @@ typedef struct neap_fn {
 NEAP_API int neap_requires_grad(const neap_tensor *t);
 NEAP_API int neap_set_requires_grad(neap_ctx *c, neap_tensor *t, int on); /* leaves only; 0 on success */
 NEAP_API int neap_is_leaf(const neap_tensor *t);
-NEAP_API neap_tensor *neap_grad_of(neap_tensor *t);          /* new reference, NULL if there is none */
+NEAP_API neap_tensor *neap_grad_of(neap_tensor *t); /* new reference, NULL if there is none */
 NEAP_API int neap_set_grad(neap_ctx *c, neap_tensor *t, neap_tensor *grad); /* NULL clears */
 NEAP_API neap_tensor *neap_detach(neap_ctx *c, neap_tensor *t);
 NEAP_API int neap_retain_grad(neap_ctx *c, neap_tensor *t);
 NEAP_API int neap_grad_enabled(neap_ctx *c);
 /* Grad mode until neap_end(id). 0: failed. */
 NEAP_API uint64_t neap_set_grad_enabled(neap_ctx *c, int on);
-NEAP_API void neap_end(neap_ctx *c, uint64_t id);            /* ends what a *_begin or set_* returned, any order */
+NEAP_API void neap_end(neap_ctx *c, uint64_t id); /* ends what a *_begin or set_* returned, any order */
 
 typedef struct neap_backward_opts {
     size_t size;
@@ -287,7 +291,7 @@ NEAP_API uint64_t neap_disable_saved_hooks_begin(neap_ctx *c, const char *messag
 NEAP_API uint64_t neap_save_on_cpu_begin(neap_ctx *c);
 
 /* Nodes: facts for inspection. Borrowed unless said. */
-NEAP_API neap_node *neap_grad_fn(neap_tensor *t);            /* NULL for leaves */
+NEAP_API neap_node *neap_grad_fn(neap_tensor *t); /* NULL for leaves */
 NEAP_API const char *neap_node_name(const neap_node *n);
 NEAP_API int neap_node_n_next(const neap_node *n);
 NEAP_API neap_node *neap_node_next(const neap_node *n, int i); /* may be NULL */
@@ -307,9 +311,9 @@ typedef struct neap_custom {
     neap_fn backward;           /* v->in = output gradients; v->out, v->n_out = input gradients */
     neap_tensor *const *inputs; /* tensor arguments, in order; NULL entries for non-tensors */
     int n_inputs;
-    neap_tensor **outputs;      /* plain results: given an identity in place */
+    neap_tensor **outputs; /* plain results: given an identity in place */
     int n_outputs;
-    neap_tensor *const *saved;  /* inputs, outputs or others; NULL entries allowed */
+    neap_tensor *const *saved; /* inputs, outputs or others; NULL entries allowed */
     int n_saved;
     const unsigned char *non_differentiable; /* per output, may be NULL */
 } neap_custom;
@@ -322,8 +326,8 @@ NEAP_API int neap_custom_needs(neap_ctx *c, int i);
 
 /* Compares the gradients of fn (any number of float64 inputs) with central differences; order 1 or 2.
  * 0, or nonzero with NEAP_E_GRADCHECK naming input, element and both values. */
-NEAP_API int neap_gradcheck(neap_ctx *c, neap_fn fn, neap_tensor *const *inputs, int n, double eps, double atol,
-                            double rtol, int order);
+NEAP_API int neap_gradcheck(neap_ctx *c, neap_fn fn, neap_tensor *const *inputs, int n, double eps,
+                            double atol, double rtol, int order);
 
 /* ---- checkpointing ----------------------------------------------------------------------------------- */
 
@@ -338,23 +342,25 @@ typedef enum neap_determinism {
 
 typedef struct neap_region_opts {
     size_t size;
-    int preserve_rng_state;     /* 1 */
-    int early_stop;             /* 1 */
-    neap_determinism check;     /* NEAP_CHECK_DEFAULT */
-    int debug;                  /* 0; 1: a mismatch error shows both sequences of ops */
-    const char *name;           /* for messages, copied */
-    neap_fn recompute;          /* v->in: the region's inputs again. Non-reentrant: results are ignored;
+    int preserve_rng_state; /* 1 */
+    int early_stop;         /* 1 */
+    neap_determinism check; /* NEAP_CHECK_DEFAULT */
+    int debug;              /* 0; 1: a mismatch error shows both sequences of ops */
+    const char *name;       /* for messages, copied */
+    neap_fn recompute;      /* v->in: the region's inputs again. Non-reentrant: results are ignored;
                                  * reentrant: the tensor results, in the order of the forward's */
-    void (*where)(neap_ctx *c, void *user, char *buf, size_t n); /* the script line of the running op, or NULL */
+    void (*where)(neap_ctx *c, void *user, char *buf,
+                  size_t n); /* the script line of the running op, or NULL */
 } neap_region_opts;
 NEAP_API void neap_region_opts_init(neap_region_opts *o);
 /* Begins a region; run the function, then end it. inputs are saved in the region (NULL entries allowed).
  * NULL with no error pending: grad mode is off, run plainly and do not call end. */
-NEAP_API neap_region *neap_region_begin(neap_ctx *c, const neap_region_opts *o, neap_tensor *const *inputs, int n);
+NEAP_API neap_region *neap_region_begin(neap_ctx *c, const neap_region_opts *o, neap_tensor *const *inputs,
+                                        int n);
 NEAP_API void neap_region_end(neap_ctx *c, neap_region *r, int ok);
 /* Both and the call between: runs fn on inputs; results as fn's. 0 on success. */
-NEAP_API int neap_checkpoint(neap_ctx *c, neap_fn fn, neap_tensor *const *inputs, int n, neap_tensor **results,
-                             int *n_results, const neap_region_opts *o);
+NEAP_API int neap_checkpoint(neap_ctx *c, neap_fn fn, neap_tensor *const *inputs, int n,
+                             neap_tensor **results, int *n_results, const neap_region_opts *o);
 NEAP_API int neap_in_recompute(neap_ctx *c);
 /* set_checkpoint_early_stop(on) and set_checkpoint_debug_enabled(on), until neap_end. debug: on < 0 is "unset". */
 NEAP_API uint64_t neap_early_stop_begin(neap_ctx *c, int on);
@@ -364,7 +370,8 @@ NEAP_API uint64_t neap_checkpoint_debug_begin(neap_ctx *c, int on);
  * run, end with the top-level tensor results: floating ones get their place in the graph (in place). NULL with no
  * error: grad mode is off. end returns 0, or nonzero with an error (E-REENTRANT-CAPTURED ...). */
 typedef struct neap_reentrant neap_reentrant;
-NEAP_API neap_reentrant *neap_reentrant_begin(neap_ctx *c, const neap_region_opts *o, neap_tensor *const *inputs, int n);
+NEAP_API neap_reentrant *neap_reentrant_begin(neap_ctx *c, const neap_region_opts *o,
+                                              neap_tensor *const *inputs, int n);
 NEAP_API int neap_reentrant_end(neap_ctx *c, neap_reentrant *r, neap_tensor **results, int n, int ok);
 
 /* Execution groups: regions met by the backwards of one group are recomputed once. */
@@ -387,14 +394,14 @@ typedef enum neap_policy {
 } neap_policy;
 typedef struct neap_policy_call { /* what a policy sees of one executed op */
     size_t size;
-    const char *op;             /* name */
-    int op_index;               /* in the registry */
-    int nth;                    /* run of this op in the region, from 1 */
-    neap_tensor *const *in;     /* graph-less aliases, borrowed; entries may be NULL */
+    const char *op;         /* name */
+    int op_index;           /* in the registry */
+    int nth;                /* run of this op in the region, from 1 */
+    neap_tensor *const *in; /* graph-less aliases, borrowed; entries may be NULL */
     int n_in;
     neap_tensor *const *out;
     int n_out;
-    const void *frame;          /* for bindings: the np_frame with the attributes */
+    const void *frame; /* for bindings: the np_frame with the attributes */
 } neap_policy_call;
 typedef struct neap_selective_opts {
     size_t size;
@@ -403,21 +410,22 @@ typedef struct neap_selective_opts {
     void (*retain)(void *user);
     void (*release)(void *user);
     void *user;
-    const int *list;            /* op indices: these MUST_SAVE, the rest PREFER_RECOMPUTE */
+    const int *list; /* op indices: these MUST_SAVE, the rest PREFER_RECOMPUTE */
     int n_list;
-    int allow_mutation;         /* allow_cache_entry_mutation */
-    int keep_entries;           /* a second backward is possible */
-    int respect_hooks;          /* -1: unset (bypass, and one warning line if user hooks are in force), 0, 1 */
+    int allow_mutation; /* allow_cache_entry_mutation */
+    int keep_entries;   /* a second backward is possible */
+    int respect_hooks;  /* -1: unset (bypass, and one warning line if user hooks are in force), 0, 1 */
 } neap_selective_opts;
 typedef struct neap_selective neap_selective;
 NEAP_API neap_selective *neap_selective_new(neap_ctx *c, const neap_selective_opts *o);
-NEAP_API void neap_selective_free(neap_ctx *c, neap_selective *s);    /* one reference; regions hold their own */
-NEAP_API uint64_t neap_selective_record_begin(neap_ctx *c, neap_selective *s); /* E-CONTEXT-REUSED; end: neap_end */
+NEAP_API void neap_selective_free(neap_ctx *c, neap_selective *s); /* one reference; regions hold their own */
+NEAP_API uint64_t neap_selective_record_begin(neap_ctx *c,
+                                              neap_selective *s); /* E-CONTEXT-REUSED; end: neap_end */
 NEAP_API uint64_t neap_selective_replay_begin(neap_ctx *c, neap_selective *s);
 
 /* ---- random numbers --------------------------------------------------------------------------------- */
 
-NEAP_API void neap_seed(neap_ctx *c, uint64_t seed);          /* all default generators */
+NEAP_API void neap_seed(neap_ctx *c, uint64_t seed); /* all default generators */
 NEAP_API neap_generator *neap_generator_new(neap_ctx *c, uint64_t seed);
 NEAP_API void neap_generator_free(neap_generator *g);
 NEAP_API neap_generator *neap_default_generator(neap_ctx *c, int device); /* borrowed */
@@ -429,7 +437,7 @@ NEAP_API void neap_generator_set(neap_generator *g, uint64_t seed, uint64_t offs
 typedef struct neap_memory {
     size_t size;
     int64_t live, peak, limit, reserved, cached;
-    int64_t by[8], peak_by[8];                                /* SAME-ORDER neap_category */
+    int64_t by[8], peak_by[8]; /* SAME-ORDER neap_category */
     int64_t storages, nodes, slots, regions, markers, pass_entries;
 } neap_memory;
 NEAP_API int neap_memory_stats(neap_ctx *c, int device, neap_memory *out);
@@ -442,16 +450,16 @@ NEAP_API void neap_memory_trim(neap_ctx *c);
 /* A backend: memory, copies and a table op name -> kernel. Kernels of the CPU have the same form. */
 typedef struct neap_backend neap_backend; /* core/tensor/device.h, for plug-ins */
 NEAP_API int neap_device_count(neap_ctx *c);
-NEAP_API const char *neap_device_name(neap_ctx *c, int device);           /* "cpu", "cuda:0" */
-NEAP_API int neap_device_find(neap_ctx *c, const char *name);             /* -1 with NEAP_E_DEVICE */
+NEAP_API const char *neap_device_name(neap_ctx *c, int device); /* "cpu", "cuda:0" */
+NEAP_API int neap_device_find(neap_ctx *c, const char *name);   /* -1 with NEAP_E_DEVICE */
 
 /* ---- optimizers: one call for a whole parameter list, under no recording, bumps versions ------------- */
 
 typedef struct neap_adamw {
     size_t size;
     double lr, beta1, beta2, eps, weight_decay;
-    int64_t step;              /* 1 at the first step */
-    int decoupled;             /* 1: AdamW, 0: Adam with L2 */
+    int64_t step;  /* 1 at the first step */
+    int decoupled; /* 1: AdamW, 0: Adam with L2 */
 } neap_adamw;
 /* params[i] -= ...; m[i], v[i] same shapes. Params without gradient (grads[i] NULL) are skipped. 0 on success. */
 NEAP_API int neap_adamw_step(neap_ctx *c, const neap_adamw *o, int n, neap_tensor *const *params,
@@ -465,19 +473,20 @@ NEAP_API int neap_sgd_step(neap_ctx *c, const neap_sgd *o, int n, neap_tensor *c
                            neap_tensor *const *grads, neap_tensor *const *bufs /* NULL without momentum */);
 /* Scales all gradients (NULL entries allowed) so that their common norm is at most max_norm; *norm is what it was.
  * A norm that is not finite is an error that names the first such gradient; nothing is changed then. */
-NEAP_API int neap_clip_grad_norm(neap_ctx *c, int n, neap_tensor *const *grads, double max_norm, double *norm);
+NEAP_API int neap_clip_grad_norm(neap_ctx *c, int n, neap_tensor *const *grads, double max_norm,
+                                 double *norm);
 
 /* ---- files ------------------------------------------------------------------------------------------ */
 
 /* safetensors. Save is atomic (temporary name, fsync, rename). metadata: pairs key, value, or NULL. */
-NEAP_API int neap_save(neap_ctx *c, const char *path, int n, const char *const *names, neap_tensor *const *tensors,
-                       int n_meta, const char *const *metadata);
+NEAP_API int neap_save(neap_ctx *c, const char *path, int n, const char *const *names,
+                       neap_tensor *const *tensors, int n_meta, const char *const *metadata);
 typedef struct neap_file neap_file; /* an opened safetensors file */
 NEAP_API neap_file *neap_load(neap_ctx *c, const char *path);
 NEAP_API void neap_file_free(neap_file *f);
 NEAP_API int neap_file_count(const neap_file *f);
 NEAP_API const char *neap_file_name(const neap_file *f, int i);
-NEAP_API neap_tensor *neap_file_tensor(neap_ctx *c, neap_file *f, int i);  /* new reference */
+NEAP_API neap_tensor *neap_file_tensor(neap_ctx *c, neap_file *f, int i); /* new reference */
 NEAP_API int neap_file_n_metadata(const neap_file *f);
 NEAP_API const char *neap_file_metadata(const neap_file *f, int i, const char **key);
 /* An idx file (MNIST), plain or gzip: dtype and shape from the file. */

@@ -18,33 +18,41 @@ typedef struct np_hook_pair { /* saved-tensors hooks in force; refcounted */
     char message[200];
     /* A region's record and replay pairs: the checkpoint layer's own packing, NULL for user pairs. `slot` is
      * the slot being filled or read; return false with an error (NEAP_E_STOP: stop here). */
-    bool (*pack)(neap_ctx *c, struct np_hook_pair *self, struct np_slot *s, neap_tensor *t, struct neap_node *owner_node);
+    bool (*pack)(neap_ctx *c, struct np_hook_pair *self, struct np_slot *s, neap_tensor *t,
+                 struct neap_node *owner_node);
     neap_tensor *(*unpack)(neap_ctx *c, struct np_slot *s);
     void (*drop)(struct np_slot *s);
     void *owner;
-    bool replay;           /* a recompute's: the graph it serves dies with the recompute */
+    bool replay; /* a recompute's: the graph it serves dies with the recompute */
 } np_hook_pair;
 void np_hook_pair_drop(neap_ctx *c, np_hook_pair *p);
 
-typedef enum np_slot_state { NP_SLOT_NONE, NP_SLOT_HELD, NP_SLOT_NUMBER, NP_SLOT_HOOKED, NP_SLOT_REGION, NP_SLOT_RELEASED } np_slot_state;
+typedef enum np_slot_state {
+    NP_SLOT_NONE,
+    NP_SLOT_HELD,
+    NP_SLOT_NUMBER,
+    NP_SLOT_HOOKED,
+    NP_SLOT_REGION,
+    NP_SLOT_RELEASED
+} np_slot_state;
 
 /* One saved value: state machine in slot.c. */
 typedef struct np_slot {
     uint8_t state;
     bool is_output, is_leaf, requires_grad;
-    uint8_t dtype;              /* NUMBER */
-    int32_t out_nr;             /* graph identity: result out_nr of `id` (not owned for own outputs) */
-    struct neap_node *id;       /* non-leaf identity, strong unless is_output */
+    uint8_t dtype;        /* NUMBER */
+    int32_t out_nr;       /* graph identity: result out_nr of `id` (not owned for own outputs) */
+    struct neap_node *id; /* non-leaf identity, strong unless is_output */
     uint64_t version;
     union {
-        neap_tensor *t;         /* HELD */
-        void *packed;           /* HOOKED, REGION (marker) */
-        double f;               /* NUMBER */
+        neap_tensor *t; /* HELD */
+        void *packed;   /* HOOKED, REGION (marker) */
+        double f;       /* NUMBER */
         int64_t i;
     };
-    np_hook_pair *pair;         /* HOOKED, REGION: strong */
-    struct np_slot_meta *meta;  /* HOOKED: what unpack must return */
-    neap_tensor *leaf;          /* leaf identity when the value itself is not held */
+    np_hook_pair *pair;        /* HOOKED, REGION: strong */
+    struct np_slot_meta *meta; /* HOOKED: what unpack must return */
+    neap_tensor *leaf;         /* leaf identity when the value itself is not held */
 } np_slot;
 
 /* Packs t. `owner`: the node when t is its own result (is_output), else NULL. False with an error pending. */
@@ -65,63 +73,63 @@ void np_release_bytes(np_storage *s);
 bool np_slot_hold(np_slot *s, neap_tensor *t, struct neap_node *owner);
 
 typedef struct np_edge {
-    struct neap_node *node;     /* strong; NULL: no gradient wanted */
+    struct neap_node *node; /* strong; NULL: no gradient wanted */
     int32_t out_nr;
 } np_edge;
 
-typedef struct np_hook {        /* a registered closure */
+typedef struct np_hook { /* a registered closure */
     uint64_t id;
     neap_fn fn;
-    int32_t out_nr;             /* tensor hooks: which result; -1: node hook */
-    neap_tensor *retain;        /* retain_grad: weak, cleared when the tensor dies */
-    struct np_hook *next;       /* of the same owner */
-    struct np_hook **head;      /* the owner's list */
+    int32_t out_nr;                      /* tensor hooks: which result; -1: node hook */
+    neap_tensor *retain;                 /* retain_grad: weak, cleared when the tensor dies */
+    struct np_hook *next;                /* of the same owner */
+    struct np_hook **head;               /* the owner's list */
     struct np_hook *all_prev, *all_next; /* of the context */
 } np_hook;
 
 typedef struct np_node_meta {
     uint8_t dtype, ndim;
     uint8_t device;
-    const int64_t *shape;       /* inside the node's block */
+    const int64_t *shape; /* inside the node's block */
 } np_node_meta;
 
-struct np_record;               /* engine.c: per-pass scratch of a node */
+struct np_record; /* engine.c: per-pass scratch of a node */
 
 struct neap_node {
     int32_t refs;
     int32_t n_in, n_out, n_slots;
     uint64_t seq;
     neap_ctx *c;
-    const np_op *op;            /* NULL: accumulator or custom function */
-    char *name;                 /* custom: own copy; else NULL */
-    size_t size;                /* of this block */
-    np_edge *next;              /* n_in */
-    np_slot *slots;             /* n_slots, in the order of op->save for ops */
-    np_node_meta *meta;         /* n_out */
-    np_node_meta *in_meta;      /* ops on a list: shapes of all inputs (n_in), else NULL */
-    np_attr *attr;              /* deep copies, NULL if none */
+    const np_op *op;       /* NULL: accumulator or custom function */
+    char *name;            /* custom: own copy; else NULL */
+    size_t size;           /* of this block */
+    np_edge *next;         /* n_in */
+    np_slot *slots;        /* n_slots, in the order of op->save for ops */
+    np_node_meta *meta;    /* n_out */
+    np_node_meta *in_meta; /* ops on a list: shapes of all inputs (n_in), else NULL */
+    np_attr *attr;         /* deep copies, NULL if none */
     np_rng_range rng;
-    neap_tensor *leaf;          /* accumulator: strong, while refs > 0 */
-    neap_fn backward;           /* custom */
+    neap_tensor *leaf; /* accumulator: strong, while refs > 0 */
+    neap_fn backward;  /* custom */
     np_hook *hooks;
-    uint64_t group;             /* bindings' anchor group; 0 none */
-    struct np_record *record;   /* of the innermost running pass */
-    bool released;              /* slots were released by a pass */
+    uint64_t group;           /* bindings' anchor group; 0 none */
+    struct np_record *record; /* of the innermost running pass */
+    bool released;            /* slots were released by a pass */
     bool is_custom;
-    struct neap_node *grave;    /* link in the list of nodes to release */
+    struct neap_node *grave; /* link in the list of nodes to release */
 };
 
-struct np_autograd {            /* a tensor's autograd part */
+struct np_autograd { /* a tensor's autograd part */
     bool requires_grad;
     bool retains_grad;
     bool detached_inplace;
-    struct neap_node *node;     /* non-leaf: strong */
+    struct neap_node *node; /* non-leaf: strong */
     int32_t out_nr;
-    struct neap_node *acc;      /* leaf: its accumulator, freed with the leaf; refs 0: at rest */
+    struct neap_node *acc; /* leaf: its accumulator, freed with the leaf; refs 0: at rest */
     neap_tensor *grad;
-    np_hook *hooks;             /* leaf hooks */
-    neap_tensor *base;          /* views: the tensor it is a view of, strong (dispatch.c says when) */
-    bool no_grad_view;          /* taken under no_grad: must not be written to while gradients are recorded */
+    np_hook *hooks;    /* leaf hooks */
+    neap_tensor *base; /* views: the tensor it is a view of, strong (dispatch.c says when) */
+    bool no_grad_view; /* taken under no_grad: must not be written to while gradients are recorded */
     struct neap_node *base_node; /* the base's node when the view was taken (kept alive by the view's edge) */
 };
 
@@ -131,22 +139,24 @@ static inline bool np_accumulates(const neap_tensor *t) { return t->ag->acc && t
 struct np_autograd *np_ag(neap_tensor *t); /* creates; NULL on no memory */
 
 /* node.c */
-struct neap_node *np_node_new(neap_ctx *c, int n_in, int n_out, int n_slots, const np_frame *f /* metas, attrs */);
-void np_node_release(struct neap_node *n); /* the last reference is gone; iterative */
+struct neap_node *np_node_new(neap_ctx *c, int n_in, int n_out, int n_slots,
+                              const np_frame *f /* metas, attrs */);
+void np_node_release(struct neap_node *n);           /* the last reference is gone; iterative */
 static inline void np_node_drop(struct neap_node *n) /* one reference */
 {
     if (n && --n->refs == 0) np_node_release(n);
 }
-np_edge np_edge_of(neap_ctx *c, neap_tensor *t); /* strong; accumulator created for leaves; {NULL,0} if none */
+np_edge np_edge_of(neap_ctx *c,
+                   neap_tensor *t); /* strong; accumulator created for leaves; {NULL,0} if none */
 /* Gives t the identity (n, out_nr); replaces what it had. */
 bool np_set_identity(neap_tensor *t, struct neap_node *n, int out_nr);
 void np_hooks_free(neap_ctx *c, np_hook *h);
 
 /* record.c: called by the dispatcher */
-bool np_grad_on(neap_ctx *c);              /* effective grad mode */
-bool np_hooks_allowed(neap_ctx *c);        /* may a saved-tensors pair be entered here? E-HOOKS-DISABLED if not */
-struct neap_node *np_record_begin(np_frame *f);             /* node with edges; inputs packed. NULL: error */
-bool np_record_end(np_frame *f, struct neap_node *n);       /* packs results, gives them their identity */
+bool np_grad_on(neap_ctx *c);       /* effective grad mode */
+bool np_hooks_allowed(neap_ctx *c); /* may a saved-tensors pair be entered here? E-HOOKS-DISABLED if not */
+struct neap_node *np_record_begin(np_frame *f);       /* node with edges; inputs packed. NULL: error */
+bool np_record_end(np_frame *f, struct neap_node *n); /* packs results, gives them their identity */
 /* An in-place op on a differentiable view: the base is rewritten, the view gets a new place in the graph. */
 bool np_write_through_view(np_frame *f);
 

@@ -16,10 +16,11 @@ typedef struct np_record {
     struct np_record *all;   /* list of the pass */
     int64_t deps;            /* gradients still to come */
     bool visited;
-    const np_edge *sink;     /* a reentrant pass's own leaf: contributions go on to this place of the outer pass */
-    bool target;             /* capture here */
-    bool exec;               /* something below is wanted: run the node */
-    neap_tensor *buf[];      /* n_out gradient buffers */
+    const np_edge
+        *sink;          /* a reentrant pass's own leaf: contributions go on to this place of the outer pass */
+    bool target;        /* capture here */
+    bool exec;          /* something below is wanted: run the node */
+    neap_tensor *buf[]; /* n_out gradient buffers */
 } np_record;
 
 typedef struct np_pass {
@@ -29,10 +30,10 @@ typedef struct np_pass {
     np_record *all;
     np_record **heap;
     size_t n_heap, cap_heap;
-    const np_edge *targets;  /* NULL: every leaf */
+    const np_edge *targets; /* NULL: every leaf */
     int n_targets;
-    neap_tensor **captured;  /* per target, for grad(); NULL: leaves accumulate */
-    neap_tensor *const *inputs; /* of the targets */
+    neap_tensor **captured;            /* per target, for grad(); NULL: leaves accumulate */
+    neap_tensor *const *inputs;        /* of the targets */
     const struct neap_node *sink_node; /* of a reentrant pass: the outer node, and the leaves of its inputs */
     neap_tensor *const *leaves;
     int n_leaves;
@@ -224,7 +225,8 @@ static bool run_tensor_hook(np_pass *p, const np_hook *h, neap_tensor **g, const
 {
     neap_ctx *c = p->c;
     char got[128];
-    if (!p->facts.create_graph && !exclusive(*g)) { /* what a hook does to it in place is seen by nobody else */
+    if (!p->facts.create_graph &&
+        !exclusive(*g)) { /* what a hook does to it in place is seen by nobody else */
         neap_tensor *own = np_contiguous_copy(c, *g);
         if (!own) return false;
         np_drop(*g);
@@ -243,7 +245,8 @@ static bool run_tensor_hook(np_pass *p, const np_hook *h, neap_tensor **g, const
     }
     if (!other) return true;
     if (!same_shape(other, m) || other->dtype != m->dtype) {
-        np_fail(c, NEAP_E_GRADIENT, "a tensor hook returned %s, which has not the shape and dtype of its tensor",
+        np_fail(c, NEAP_E_GRADIENT,
+                "a tensor hook returned %s, which has not the shape and dtype of its tensor",
                 np_tensor_text(got, sizeof got, other));
         np_drop(other);
         return false;
@@ -313,12 +316,12 @@ static bool run_node_hooks(np_pass *p, struct neap_node *n, neap_tensor **dx, ne
 
 typedef struct temp {
     neap_tensor *t;
-    int holds;               /* uses besides the one that consumes it */
+    int holds; /* uses besides the one that consumes it */
 } temp;
 
 #define FEW_TEMPS 12
-typedef struct np_temp {     /* the temporaries of one formula */
-    temp *v;                 /* few, or a grown array */
+typedef struct np_temp { /* the temporaries of one formula */
+    temp *v;             /* few, or a grown array */
     size_t n, cap;
     temp few[FEW_TEMPS];
 } np_temp;
@@ -487,7 +490,8 @@ static bool run_formula(np_pass *p, struct neap_node *n, neap_tensor **g, neap_t
     b.g[0] = g[0];
     for (int j = 1; j < NP_MAX_OUT; j++) b.g[j] = NULL;
     for (int j = 1; j < n->n_out; j++) b.g[j] = g[j];
-    for (int k = 0; k < n->n_slots; k++) b.saved[k] = np_slot_unpack(c, &n->slots[k], n); /* NULL after an error */
+    for (int k = 0; k < n->n_slots; k++)
+        b.saved[k] = np_slot_unpack(c, &n->slots[k], n); /* NULL after an error */
     bool ok = !np_pending(c);
     if (ok && !b.g[0]) { /* only a later result got a gradient */
         const np_node_meta *m = &n->meta[0];
@@ -495,16 +499,12 @@ static bool run_formula(np_pass *p, struct neap_node *n, neap_tensor **g, neap_t
         ok = b.g[0] && np_fill_zero(c, b.g[0]);
     }
     if (ok) {
-        if (impl->grad)
-            impl->grad(&b);
-        else
-            np_fail(c, NEAP_E_NOGRAD, "the op has no gradient");
+        if (impl->grad) impl->grad(&b);
+        else np_fail(c, NEAP_E_NOGRAD, "the op has no gradient");
         ok = !np_pending(c);
     }
-    if (ok)
-        take_results(&b);
-    else
-        memset(dx, 0, sizeof *dx * (size_t)n->n_in);
+    if (ok) take_results(&b);
+    else memset(dx, 0, sizeof *dx * (size_t)n->n_in);
     free_frame(&b);
     for (int k = 0; k < n->n_slots; k++) np_drop(b.saved[k]);
     if (b.g[0] != g[0]) np_drop(b.g[0]);
@@ -516,7 +516,8 @@ static bool run_formula(np_pass *p, struct neap_node *n, neap_tensor **g, neap_t
 
 static bool capture(np_pass *p, np_record *r)
 {
-    for (int i = 0; !p->captured && i < p->n_targets; i++) { /* backward with inputs: results get a .grad, too */
+    for (int i = 0; !p->captured && i < p->n_targets;
+         i++) { /* backward with inputs: results get a .grad, too */
         neap_tensor *g = p->targets[i].node == r->node ? r->buf[p->targets[i].out_nr] : NULL;
         if (!g || is_leaf_node(r->node)) continue;
         neap_tensor *total = np_hold_ref(g);
@@ -556,10 +557,8 @@ static bool hand_out(np_pass *p, struct neap_node *n, neap_tensor **dx)
         neap_tensor *t = dx[i];
         dx[i] = NULL;
         if (!t) continue;
-        if (ok && e->node)
-            ok = contribute(p, e, t);
-        else
-            np_drop(t);
+        if (ok && e->node) ok = contribute(p, e, t);
+        else np_drop(t);
     }
     return ok;
 }
@@ -678,7 +677,8 @@ static bool run_pass(neap_ctx *c, np_pass *p, const np_edge *roots, neap_tensor 
     p->c = c, p->outer = c->pass, p->facts.id = ++c->next_pass;
     c->pass = p;
     c->stop_barrier++;
-    uint64_t quiet = np_ambient_get(c, NP_AMB_TRACE) ? np_ambient_push(c, NP_AMB_TRACE, 0, NULL, "backward", NULL) : 0;
+    uint64_t quiet =
+        np_ambient_get(c, NP_AMB_TRACE) ? np_ambient_push(c, NP_AMB_TRACE, 0, NULL, "backward", NULL) : 0;
     bool ok = !np_pending(c) && (!p->sink_node || place_sinks(p, p->sink_node, p->leaves, p->n_leaves));
     ok = ok && prepare(p, roots, grads, n_roots);
     while (ok && p->n_heap) ok = run_record(p, heap_pop(p));
@@ -698,12 +698,13 @@ static bool no_graph(neap_ctx *c, const char *what)
 {
     np_ambient_entry *e = np_ambient_get(c, NP_AMB_GRAD);
     if (e && !e->value)
-        return np_fail(c, NEAP_E_NOGRAD, "%s does not require grad: gradients are switched off by %s%s%s", what,
-                       e->where ? e->where : "no_grad", e->note[0] ? " at " : "", e->note);
-    return np_fail(c, NEAP_E_NOGRAD,
-                   "%s does not require grad: nothing it was made from has requires_grad = true, or it was made "
-                   "under no_grad",
-                   what);
+        return np_fail(c, NEAP_E_NOGRAD, "%s does not require grad: gradients are switched off by %s%s%s",
+                       what, e->where ? e->where : "no_grad", e->note[0] ? " at " : "", e->note);
+    return np_fail(
+        c, NEAP_E_NOGRAD,
+        "%s does not require grad: nothing it was made from has requires_grad = true, or it was made "
+        "under no_grad",
+        what);
 }
 
 static bool check_root(neap_ctx *c, neap_tensor *t, const neap_tensor *g)
@@ -712,13 +713,15 @@ static bool check_root(neap_ctx *c, neap_tensor *t, const neap_tensor *g)
     if (!t) return np_fail(c, NEAP_E_ARG, "the tensor to differentiate is missing");
     if (!np_requires_grad(t)) return no_graph(c, "the tensor");
     if (!g && t->numel != 1)
-        return np_fail(c, NEAP_E_SHAPE, "a gradient is needed to differentiate %s: only one-element tensors do without; "
-                       "use :sum() or hand in a gradient", np_tensor_text(a, sizeof a, t));
+        return np_fail(c, NEAP_E_SHAPE,
+                       "a gradient is needed to differentiate %s: only one-element tensors do without; "
+                       "use :sum() or hand in a gradient",
+                       np_tensor_text(a, sizeof a, t));
     bool same = !g || (g->ndim == t->ndim && g->dtype == t->dtype && g->st->dev == t->st->dev);
     for (int d = 0; same && g && d < t->ndim; d++) same = g->shape[d] == t->shape[d];
     if (!same)
-        return np_fail(c, NEAP_E_SHAPE, "the gradient %s does not fit the tensor %s", np_tensor_text(a, sizeof a, g),
-                       np_tensor_text(b, sizeof b, t));
+        return np_fail(c, NEAP_E_SHAPE, "the gradient %s does not fit the tensor %s",
+                       np_tensor_text(a, sizeof a, g), np_tensor_text(b, sizeof b, t));
     return true;
 }
 
@@ -738,10 +741,8 @@ static np_edge *edges_of(neap_ctx *c, neap_tensor *const *t, int n)
         e[i] = np_edge_of(c, t[i]);
         if (e[i].node) continue;
         if (!np_pending(c)) {
-            if (t[i])
-                np_fail(c, NEAP_E_NOGRAD, "input %d does not require grad", i + c->base);
-            else
-                np_fail(c, NEAP_E_ARG, "input %d is missing", i + c->base);
+            if (t[i]) np_fail(c, NEAP_E_NOGRAD, "input %d does not require grad", i + c->base);
+            else np_fail(c, NEAP_E_ARG, "input %d is missing", i + c->base);
         }
         while (i-- > 0) np_node_drop(e[i].node);
         np_obj_free(c, e, sizeof *e * (size_t)(n + 1));
@@ -757,8 +758,8 @@ static void free_edges(neap_ctx *c, np_edge *e, int n)
     np_obj_free(c, e, sizeof *e * (size_t)(n + 1));
 }
 
-static bool differentiate(neap_ctx *c, np_pass *p, neap_tensor *const *outs, neap_tensor *const *grads, int n_outs,
-                          neap_tensor *const *inputs)
+static bool differentiate(neap_ctx *c, np_pass *p, neap_tensor *const *outs, neap_tensor *const *grads,
+                          int n_outs, neap_tensor *const *inputs)
 {
     size_t bytes = sizeof(neap_tensor *) * (size_t)(n_outs + 1);
     for (int i = 0; i < n_outs; i++)
@@ -801,8 +802,8 @@ bool np_pass_has_targets(neap_ctx *c)
     return false;
 }
 
-bool np_run_reentrant(neap_ctx *c, struct neap_node *node, neap_tensor *const *outs, neap_tensor *const *grads, int n_outs,
-                      neap_tensor *const *leaves, int n_leaves)
+bool np_run_reentrant(neap_ctx *c, struct neap_node *node, neap_tensor *const *outs,
+                      neap_tensor *const *grads, int n_outs, neap_tensor *const *leaves, int n_leaves)
 {
     np_pass p = {.sink_node = node, .leaves = leaves, .n_leaves = n_leaves};
     return differentiate(c, &p, outs, grads, n_outs, NULL);
@@ -816,19 +817,22 @@ int neap_backward(neap_ctx *c, neap_tensor *out, neap_tensor *grad, const neap_b
     np_pass p = pass_of(opts);
     neap_tensor *const *inputs = opts ? opts->inputs : NULL;
     p.n_targets = inputs ? opts->n_inputs : 0;
-    if (inputs && opts->n_inputs <= 0) np_fail(c, NEAP_E_ARG, "the list of inputs is empty; leave it out for all leaves");
+    if (inputs && opts->n_inputs <= 0)
+        np_fail(c, NEAP_E_ARG, "the list of inputs is empty; leave it out for all leaves");
     if (p.facts.create_graph && !c->warned_cycle) {
         c->warned_cycle = true;
-        np_logf(c, 2, "backward with create_graph stores gradients that hold their graph in .grad: set x.grad = nil when done, "
-                      "or use neap.grad, else it is never freed");
+        np_logf(c, 2,
+                "backward with create_graph stores gradients that hold their graph in .grad: set x.grad = "
+                "nil when done, "
+                "or use neap.grad, else it is never freed");
     }
     bool ok = !np_pending(c) && differentiate(c, &p, &out, &grad, 1, inputs);
     c->op_name = outer;
     return !ok;
 }
 
-int neap_grad(neap_ctx *c, neap_tensor *const *outs, neap_tensor *const *grads, int n_outs, neap_tensor *const *inputs,
-              int n_inputs, const neap_backward_opts *opts, neap_tensor **results)
+int neap_grad(neap_ctx *c, neap_tensor *const *outs, neap_tensor *const *grads, int n_outs,
+              neap_tensor *const *inputs, int n_inputs, const neap_backward_opts *opts, neap_tensor **results)
 {
     for (int i = 0; results && i < n_inputs; i++) results[i] = NULL;
     if (np_pending(c)) return 1;
@@ -844,8 +848,8 @@ int neap_grad(neap_ctx *c, neap_tensor *const *outs, neap_tensor *const *grads, 
     bool ok = differentiate(c, &p, outs, grads, n_outs, inputs);
     for (int i = 0; ok && i < n_inputs; i++) {
         if (results[i] || (opts && opts->allow_unused)) continue;
-        np_fail(c, NEAP_E_UNUSED, "input %d did not take part in the result; pass {allow_unused = true} for nil",
-                i + c->base);
+        np_fail(c, NEAP_E_UNUSED,
+                "input %d did not take part in the result; pass {allow_unused = true} for nil", i + c->base);
         ok = false;
     }
     for (int i = 0; !ok && i < n_inputs; i++) np_drop(results[i]), results[i] = NULL;

@@ -45,7 +45,8 @@ static bool pack_inputs(neap_ctx *c, const neap_custom *f, struct neap_node *n, 
     for (int k = 0; k < f->n_saved; k++) {
         int j = f->saved[k] ? output_index(f, f->saved[k]) : -1;
         bool own = j >= 0 && differentiable(f, j);
-        if (f->saved[k] && own == outputs && !np_slot_pack(c, &n->slots[k], f->saved[k], own ? n : NULL, own ? j : 0))
+        if (f->saved[k] && own == outputs &&
+            !np_slot_pack(c, &n->slots[k], f->saved[k], own ? n : NULL, own ? j : 0))
             return false;
     }
     return true;
@@ -55,7 +56,8 @@ neap_node *neap_custom_record(neap_ctx *c, const neap_custom *f)
 {
     bool any = false;
     if (np_pending(c)) return NULL;
-    if (!f || !f->name || !f->backward.call) return np_fail(c, NEAP_E_ARG, "a custom function needs a name and a backward");
+    if (!f || !f->name || !f->backward.call)
+        return np_fail(c, NEAP_E_ARG, "a custom function needs a name and a backward");
     if (f->n_inputs > NEAP_MAX_RESULTS)
         return np_fail(c, NEAP_E_ARG, "%s: %d tensor arguments, at most %d are allowed", f->name, f->n_inputs,
                        NEAP_MAX_RESULTS);
@@ -87,8 +89,8 @@ neap_tensor *neap_custom_saved(neap_ctx *c, int i)
     np_custom_frame *fr = c->custom;
     if (!fr) return np_fail(c, NEAP_E_STATE, "saved values can be read inside a custom backward only");
     if (i < 0 || i >= fr->node->n_slots)
-        return np_fail(c, NEAP_E_INDEX, "%s saved %d values, there is no number %d", fr->node->name, fr->node->n_slots,
-                       i + c->base);
+        return np_fail(c, NEAP_E_INDEX, "%s saved %d values, there is no number %d", fr->node->name,
+                       fr->node->n_slots, i + c->base);
     if (!fr->cache[i]) fr->cache[i] = np_slot_unpack(c, &fr->node->slots[i], fr->node);
     return np_hold_ref(fr->cache[i]);
 }
@@ -103,7 +105,8 @@ static bool check_results(neap_ctx *c, struct neap_node *n, const neap_values *v
 {
     char got[128], want[128];
     if (v->n_out > n->n_in)
-        return np_fail(c, NEAP_E_GRADIENT, "%s: backward returned %d gradients, forward has %d tensor arguments", n->name,
+        return np_fail(c, NEAP_E_GRADIENT,
+                       "%s: backward returned %d gradients, forward has %d tensor arguments", n->name,
                        v->n_out, n->n_in);
     for (int i = 0; i < v->n_out; i++) {
         const neap_tensor *t = v->out[i];
@@ -112,9 +115,10 @@ static bool check_results(neap_ctx *c, struct neap_node *n, const neap_values *v
         bool same = t->ndim == m->ndim && t->dtype == m->dtype;
         for (int d = 0; same && d < t->ndim; d++) same = t->shape[d] == m->shape[d];
         if (!same)
-            return np_fail(c, NEAP_E_GRADIENT, "%s: backward returned a gradient %s for argument %d, which is %s %s", n->name,
-                           np_tensor_text(got, sizeof got, t), i + c->base,
-                           np_shape_text(want, sizeof want, m->ndim, m->shape), np_dtype_name((neap_dtype)m->dtype));
+            return np_fail(
+                c, NEAP_E_GRADIENT, "%s: backward returned a gradient %s for argument %d, which is %s %s",
+                n->name, np_tensor_text(got, sizeof got, t), i + c->base,
+                np_shape_text(want, sizeof want, m->ndim, m->shape), np_dtype_name((neap_dtype)m->dtype));
     }
     return true;
 }
@@ -131,13 +135,12 @@ bool np_custom_backward(neap_ctx *c, struct neap_node *n, neap_tensor **g, neap_
     for (int i = 0; i < n->n_slots; i++) np_drop(fr.cache[i]);
     np_obj_free(c, fr.cache, bytes);
     bool ok = status == 0 && !np_pending(c);
-    if (status && !np_pending(c)) np_fail(c, NEAP_E_INTERNAL, "%s: backward failed without saying why", n->name);
+    if (status && !np_pending(c))
+        np_fail(c, NEAP_E_INTERNAL, "%s: backward failed without saying why", n->name);
     ok = ok && check_results(c, n, &v);
     for (int i = 0; i < v.n_out; i++) {
-        if (ok && i < n->n_in)
-            dx[i] = v.out[i];
-        else
-            np_drop(v.out[i]);
+        if (ok && i < n->n_in) dx[i] = v.out[i];
+        else np_drop(v.out[i]);
     }
     return ok;
 }

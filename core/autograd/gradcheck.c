@@ -37,14 +37,8 @@ static bool call(const check *k, neap_values *v)
     return false;
 }
 
-static bool is_row(const neap_tensor *y)
-{
-    return y && np_is_float((neap_dtype)y->dtype);
-}
-static bool is_column(const neap_tensor *x)
-{
-    return np_requires_grad(x);
-}
+static bool is_row(const neap_tensor *y) { return y && np_is_float((neap_dtype)y->dtype); }
+static bool is_column(const neap_tensor *x) { return np_requires_grad(x); }
 
 static bool same_dtype(const check *k, const neap_tensor *y)
 {

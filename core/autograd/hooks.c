@@ -29,7 +29,8 @@ uint64_t neap_register_hook(neap_ctx *c, neap_tensor *t, neap_fn fn)
         np_fail(c, NEAP_E_NOGRAD, "register_hook: the tensor does not require grad");
         return 0;
     }
-    np_hook *h = t->ag->node ? add_hook(c, &t->ag->node->hooks, fn, t->ag->out_nr) : add_hook(c, &t->ag->hooks, fn, 0);
+    np_hook *h =
+        t->ag->node ? add_hook(c, &t->ag->node->hooks, fn, t->ag->out_nr) : add_hook(c, &t->ag->hooks, fn, 0);
     return h ? h->id : 0;
 }
 
@@ -82,19 +83,22 @@ int neap_set_requires_grad(neap_ctx *c, neap_tensor *t, int on)
         return 1;
     }
     if (on && !np_is_float((neap_dtype)t->dtype)) {
-        np_fail(c, NEAP_E_DTYPE, "requires_grad: a %s tensor cannot require grad, only floating-point ones can",
+        np_fail(c, NEAP_E_DTYPE,
+                "requires_grad: a %s tensor cannot require grad, only floating-point ones can",
                 np_dtype_name((neap_dtype)t->dtype));
         return 1;
     }
     if (!on && !neap_is_leaf(t)) {
-        np_fail(c, NEAP_E_STATE, "requires_grad = false is for leaves only; this is a result: use x:detach()");
+        np_fail(c, NEAP_E_STATE,
+                "requires_grad = false is for leaves only; this is a result: use x:detach()");
         return 1;
     }
     if (!on && !t->ag) return 0;
     struct np_autograd *ag = np_ag(t);
     if (!ag) return 1;
     ag->requires_grad = on != 0;
-    if (on && !ag->node && ag->base) { /* a leaf is no part of another tensor's graph: it would hold itself through it */
+    if (on && !ag->node &&
+        ag->base) { /* a leaf is no part of another tensor's graph: it would hold itself through it */
         np_drop(ag->base);
         ag->base = NULL;
         ag->base_node = NULL;

@@ -23,7 +23,8 @@ static size_t count_dims(const np_frame *f, const np_op_facts *facts, int n_in, 
     return dims;
 }
 
-static int64_t *put_shape(np_node_meta *m, neap_dtype t, int ndim, int device, const int64_t *shape, int64_t *list)
+static int64_t *put_shape(np_node_meta *m, neap_dtype t, int ndim, int device, const int64_t *shape,
+                          int64_t *list)
 {
     *m = (np_node_meta){(uint8_t)t, (uint8_t)ndim, (uint8_t)device, list};
     for (int d = 0; d < ndim; d++) *list++ = shape[d];
@@ -36,7 +37,8 @@ static void describe(struct neap_node *n, const np_frame *f, const np_op_facts *
     n->op = f->op;
     n->rng = f->rng;
     for (int j = 0; j < n->n_out; j++)
-        list = put_shape(&n->meta[j], (neap_dtype)f->meta[j].dtype, f->meta[j].ndim, f->dev->index, f->meta[j].shape, list);
+        list = put_shape(&n->meta[j], (neap_dtype)f->meta[j].dtype, f->meta[j].ndim, f->dev->index,
+                         f->meta[j].shape, list);
     for (int i = 0; n->in_meta && i < n->n_in; i++) {
         const neap_tensor *t = f->in[i];
         list = put_shape(&n->in_meta[i], (neap_dtype)t->dtype, t->ndim, t->st->dev->index, t->shape, list);
@@ -87,10 +89,8 @@ void np_hooks_free(neap_ctx *c, np_hook *h)
 {
     while (h) {
         np_hook *next = h->next;
-        if (h->all_prev)
-            h->all_prev->all_next = h->all_next;
-        else if (c->hooks == h)
-            c->hooks = h->all_next;
+        if (h->all_prev) h->all_prev->all_next = h->all_next;
+        else if (c->hooks == h) c->hooks = h->all_next;
         if (h->all_next) h->all_next->all_prev = h->all_prev;
         if (h->fn.release) h->fn.release(h->fn.user);
         np_obj_free(c, h, sizeof *h);
@@ -151,10 +151,8 @@ static struct neap_node *accumulator(neap_ctx *c, neap_tensor *t)
 {
     struct neap_node *n = t->ag->acc;
     if (n && n->refs++ > 0) return n;
-    if (n)
-        c->n_nodes++, c->obj_live++;
-    else if (!(n = t->ag->acc = np_node_new(c, 0, 1, 0, NULL)))
-        return NULL;
+    if (n) c->n_nodes++, c->obj_live++;
+    else if (!(n = t->ag->acc = np_node_new(c, 0, 1, 0, NULL))) return NULL;
     n->leaf = np_hold_ref(t);
     n->meta[0].dtype = t->dtype, n->meta[0].ndim = t->ndim, n->meta[0].device = (uint8_t)t->st->dev->index;
     memcpy((int64_t *)n->meta[0].shape, t->shape, sizeof t->shape);
@@ -225,13 +223,17 @@ const char *neap_node_name(const neap_node *n)
 
 int neap_node_n_next(const neap_node *n) { return n ? n->n_in : 0; }
 
-neap_node *neap_node_next(const neap_node *n, int i) { return n && i >= 0 && i < n->n_in ? n->next[i].node : NULL; }
+neap_node *neap_node_next(const neap_node *n, int i)
+{
+    return n && i >= 0 && i < n->n_in ? n->next[i].node : NULL;
+}
 
 int neap_node_n_saved(const neap_node *n) { return n ? n->n_slots : 0; }
 
 neap_tensor *neap_node_saved(neap_ctx *c, neap_node *n, int i)
 {
-    if (!n || i < 0 || i >= n->n_slots) return np_fail(c, NEAP_E_INDEX, "the node has no saved value %d", i + c->base);
+    if (!n || i < 0 || i >= n->n_slots)
+        return np_fail(c, NEAP_E_INDEX, "the node has no saved value %d", i + c->base);
     return np_slot_unpack(c, &n->slots[i], n);
 }
 

@@ -77,13 +77,15 @@ bool np_write_through_view(np_frame *f)
     neap_ctx *c = f->c;
     neap_tensor *x = f->in[0], *base = x->ag->base;
     if (x->ag->no_grad_view)
-        return np_fail(c, NEAP_E_INPLACE,
-                       "a view taken under no_grad cannot be changed in place while gradients are recorded: the "
-                       "gradient would be lost; take the view outside of no_grad");
+        return np_fail(
+            c, NEAP_E_INPLACE,
+            "a view taken under no_grad cannot be changed in place while gradients are recorded: the "
+            "gradient would be lost; take the view outside of no_grad");
     if (np_requires_grad(base) && !base->ag->node)
-        return np_fail(c, NEAP_E_LEAF_INPLACE,
-                       "a view of a leaf that requires grad cannot be changed in place while gradients are recorded; "
-                       "use neap.no_grad, or an out-of-place form");
+        return np_fail(
+            c, NEAP_E_LEAF_INPLACE,
+            "a view of a leaf that requires grad cannot be changed in place while gradients are recorded; "
+            "use neap.no_grad, or an out-of-place form");
     neap_tensor *in[NP_MAX_SAVE] = {x};
     np_frame copy = {.c = c, .op = np_ops[NP_OPX_clone], .in = in, .n_in = 1};
     if (!np_dispatch(&copy)) return false;

@@ -129,10 +129,8 @@ static void pack_number(np_slot *s, const neap_tensor *t)
 {
     s->state = NP_SLOT_NUMBER;
     s->dtype = t->dtype;
-    if (t->dtype == NEAP_INT64)
-        s->i = np_load_int(NEAP_INT64, np_ptr(t));
-    else
-        s->f = np_load_double((neap_dtype)t->dtype, np_ptr(t));
+    if (t->dtype == NEAP_INT64) s->i = np_load_int(NEAP_INT64, np_ptr(t));
+    else s->f = np_load_double((neap_dtype)t->dtype, np_ptr(t));
 }
 
 /* Hooks that the function of a region enters itself have nothing to do while it runs again: what the throw-away graph
@@ -158,12 +156,9 @@ bool np_slot_pack(neap_ctx *c, np_slot *s, neap_tensor *t, struct neap_node *own
     np_ambient_entry *e = c->ambient.n ? np_ambient_get(c, NP_AMB_HOOKS) : NULL;
     np_hook_pair *pair = e ? e->payload : NULL;
     bool ok;
-    if (pair && pair->pack)
-        ok = pair->pack(c, pair, s, t, owner);
-    else if (!pair || pair->disabled || inside_replay(c, e))
-        ok = np_slot_hold(s, t, owner);
-    else
-        ok = pack_user(c, s, t, pair);
+    if (pair && pair->pack) ok = pair->pack(c, pair, s, t, owner);
+    else if (!pair || pair->disabled || inside_replay(c, e)) ok = np_slot_hold(s, t, owner);
+    else ok = pack_user(c, s, t, pair);
     if (!ok) return false;
     if (s->state != NP_SLOT_HELD) remember_identity(s, t, owner);
     c->n_slots++;
@@ -171,7 +166,8 @@ bool np_slot_pack(neap_ctx *c, np_slot *s, neap_tensor *t, struct neap_node *own
 }
 
 /* `data` (taken over) with the identity that was recorded. */
-static NP_APART neap_tensor *with_identity(neap_ctx *c, np_slot *s, struct neap_node *owner, neap_tensor *data)
+static NP_APART neap_tensor *with_identity(neap_ctx *c, np_slot *s, struct neap_node *owner,
+                                           neap_tensor *data)
 {
     if (!data || !s->requires_grad) return data;
     if (s->is_leaf && data == s->leaf) return data;
@@ -194,8 +190,10 @@ static neap_tensor *unpack_user(neap_ctx *c, np_slot *s)
     char got[160], want[160];
     if (!t && !np_pending(c)) np_fail(c, NEAP_E_UNPACK_TYPE, "an unpack hook returned no tensor");
     if (!t || same_meta(s->meta, t)) return t;
-    np_fail(c, NEAP_E_UNPACK_TYPE, "an unpack hook returned %s for a saved %s %s; it must have the same shape, dtype and device",
-            np_tensor_text(got, sizeof got, t), np_shape_text(want, sizeof want, s->meta->ndim, s->meta->shape),
+    np_fail(c, NEAP_E_UNPACK_TYPE,
+            "an unpack hook returned %s for a saved %s %s; it must have the same shape, dtype and device",
+            np_tensor_text(got, sizeof got, t),
+            np_shape_text(want, sizeof want, s->meta->ndim, s->meta->shape),
             np_dtype_name((neap_dtype)s->meta->dtype));
     np_drop(t);
     return NULL;
@@ -204,11 +202,12 @@ static neap_tensor *unpack_user(neap_ctx *c, np_slot *s)
 static NP_APART neap_tensor *fail_changed(neap_ctx *c, const np_slot *s)
 {
     char text[160];
-    return np_fail(c, NEAP_E_INPLACE,
-                   "a value saved for backward was changed in place: %s %s, version %llu expected, %llu found; "
-                   "use the out-of-place form",
-                   s->is_output ? "result of this op," : "input of this op,", np_tensor_text(text, sizeof text, s->t),
-                   (unsigned long long)s->version, (unsigned long long)s->t->st->version->n);
+    return np_fail(
+        c, NEAP_E_INPLACE,
+        "a value saved for backward was changed in place: %s %s, version %llu expected, %llu found; "
+        "use the out-of-place form",
+        s->is_output ? "result of this op," : "input of this op,", np_tensor_text(text, sizeof text, s->t),
+        (unsigned long long)s->version, (unsigned long long)s->t->st->version->n);
 }
 
 static inline neap_tensor *unpack_held(neap_ctx *c, np_slot *s, struct neap_node *owner)
@@ -228,10 +227,11 @@ neap_tensor *np_slot_unpack(neap_ctx *c, np_slot *s, struct neap_node *owner)
     case NP_SLOT_HOOKED: return with_identity(c, s, owner, unpack_user(c, s));
     case NP_SLOT_REGION: return with_identity(c, s, owner, s->pair->unpack(c, s));
     default:
-        return np_fail(c, NEAP_E_FREED,
-                       "a saved value was already released by a backward: it ran twice over this graph, a state was "
-                       "carried over without detach(), or two losses share a part; pass {retain_graph = true} to the "
-                       "first one, or detach");
+        return np_fail(
+            c, NEAP_E_FREED,
+            "a saved value was already released by a backward: it ran twice over this graph, a state was "
+            "carried over without detach(), or two losses share a part; pass {retain_graph = true} to the "
+            "first one, or detach");
     }
 }
 

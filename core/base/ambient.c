@@ -100,10 +100,7 @@ void np_ambient_run(neap_ctx *c, const void *owner)
     c->ambient.dirty = true; /* also when it is the same owner: others may have slept or woken meanwhile */
 }
 
-void np_ambient_touch(neap_ctx *c)
-{
-    c->ambient.dirty = true;
-}
+void np_ambient_touch(neap_ctx *c) { c->ambient.dirty = true; }
 
 void np_ambient_close(neap_ctx *c)
 {

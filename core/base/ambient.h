@@ -15,40 +15,40 @@
 #include "neap.h"
 
 typedef enum np_ambient_kind {
-    NP_AMB_GRAD,          /* value: 0 or 1 */
-    NP_AMB_HOOKS,         /* payload: np_hook_pair (user pair, region record or replay pair, or "disabled") */
-    NP_AMB_MODE,          /* payload: np_mode, sees every op first */
-    NP_AMB_INNER,         /* payload: np_mode, below recording (selective checkpoint) */
-    NP_AMB_CAST,          /* payload: cast policy */
-    NP_AMB_SCOPE,         /* payload: C or handle scope */
-    NP_AMB_GROUP,         /* payload: execution group */
-    NP_AMB_RECOMPUTE,     /* value: 1 + the newest storage before the recompute; 0: none (neap_in_recompute) */
-    NP_AMB_REGION,        /* payload: np_range_log (generator.h), or NULL: the live stream */
-    NP_AMB_DTYPE,         /* value: neap_dtype */
-    NP_AMB_DEVICE,        /* value: device index */
-    NP_AMB_EARLY_STOP,    /* value: 0 or 1 */
-    NP_AMB_CATEGORY,      /* value: neap_category of new storages */
-    NP_AMB_ANOMALY,       /* value: 0 or 1 */
-    NP_AMB_TRACE,         /* payload: np_tracer, told of every op */
-    NP_AMB_DEBUG,         /* value: set_checkpoint_debug_enabled: 0, 1, or -1 for unset */
+    NP_AMB_GRAD,       /* value: 0 or 1 */
+    NP_AMB_HOOKS,      /* payload: np_hook_pair (user pair, region record or replay pair, or "disabled") */
+    NP_AMB_MODE,       /* payload: np_mode, sees every op first */
+    NP_AMB_INNER,      /* payload: np_mode, below recording (selective checkpoint) */
+    NP_AMB_CAST,       /* payload: cast policy */
+    NP_AMB_SCOPE,      /* payload: C or handle scope */
+    NP_AMB_GROUP,      /* payload: execution group */
+    NP_AMB_RECOMPUTE,  /* value: 1 + the newest storage before the recompute; 0: none (neap_in_recompute) */
+    NP_AMB_REGION,     /* payload: np_range_log (generator.h), or NULL: the live stream */
+    NP_AMB_DTYPE,      /* value: neap_dtype */
+    NP_AMB_DEVICE,     /* value: device index */
+    NP_AMB_EARLY_STOP, /* value: 0 or 1 */
+    NP_AMB_CATEGORY,   /* value: neap_category of new storages */
+    NP_AMB_ANOMALY,    /* value: 0 or 1 */
+    NP_AMB_TRACE,      /* payload: np_tracer, told of every op */
+    NP_AMB_DEBUG,      /* value: set_checkpoint_debug_enabled: 0, 1, or -1 for unset */
     NP_N_AMBIENT
 } np_ambient_kind;
 
 typedef struct np_ambient_entry {
-    uint64_t id;          /* from 1, never reused */
+    uint64_t id; /* from 1, never reused */
     const void *owner;
     np_ambient_kind kind;
     int64_t value;
     void *payload;
-    const char *where;    /* optional: what opened it ("no_grad"), for messages; a static string */
-    char note[64];        /* "train.lua:12", copied */
+    const char *where; /* optional: what opened it ("no_grad"), for messages; a static string */
+    char note[64];     /* "train.lua:12", copied */
 } np_ambient_entry;
 
 typedef struct np_ambient {
-    np_ambient_entry *v;  /* ascending id */
+    np_ambient_entry *v; /* ascending id */
     size_t n, cap;
     uint64_t next_id;
-    const void *running;  /* the running owner */
+    const void *running;                           /* the running owner */
     bool (*asleep)(void *user, const void *owner); /* NULL: everyone is awake */
     void *asleep_user;
     bool dirty;

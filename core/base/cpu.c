@@ -58,15 +58,9 @@ const char *np_cpu_openblas_core(void)
 
 #else
 
-int np_cpu_best_level(void)
-{
-    return 0;
-}
+int np_cpu_best_level(void) { return 0; }
 
-const char *np_cpu_openblas_core(void)
-{
-    return NULL;
-}
+const char *np_cpu_openblas_core(void) { return NULL; }
 
 #endif
 

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MAX_THREADS  256
+#define MAX_THREADS 256
 #define REGION_DEPTH 160 /* nested checkpoints, each with a few C frames */
 
 struct np_at_close {
@@ -18,15 +18,9 @@ struct np_at_close {
     struct np_at_close *next;
 };
 
-const char *neap_version(void)
-{
-    return NEAP_VERSION;
-}
+const char *neap_version(void) { return NEAP_VERSION; }
 
-static int clamp_threads(long n)
-{
-    return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : (int)n;
-}
+static int clamp_threads(long n) { return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : (int)n; }
 
 static int default_threads(neap_ctx *c)
 {
@@ -36,8 +30,9 @@ static int default_threads(neap_ctx *c)
     size_t digits = strspn(text, "0123456789");
     long n = text[digits] ? 0 : strtol(text, NULL, 10);
     if (n >= 1 && n <= MAX_THREADS) return (int)n;
-    np_logf(c, 2, "NEAP_THREADS is '%.40s'; it must be a whole number from 1 to %d; using the number of cores, %d", text,
-            MAX_THREADS, cores);
+    np_logf(c, 2,
+            "NEAP_THREADS is '%.40s'; it must be a whole number from 1 to %d; using the number of cores, %d",
+            text, MAX_THREADS, cores);
     return cores;
 }
 
@@ -107,17 +102,8 @@ void neap_set_num_threads(neap_ctx *c, int n)
     c->n_threads = clamp_threads(n); /* the pool follows at its next use */
 }
 
-int neap_get_num_threads(const neap_ctx *c)
-{
-    return c->n_threads;
-}
+int neap_get_num_threads(const neap_ctx *c) { return c->n_threads; }
 
-void neap_cancel(neap_ctx *c)
-{
-    atomic_store_explicit(&c->cancel, true, memory_order_relaxed);
-}
+void neap_cancel(neap_ctx *c) { atomic_store_explicit(&c->cancel, true, memory_order_relaxed); }
 
-void neap_cancel_clear(neap_ctx *c)
-{
-    atomic_store_explicit(&c->cancel, false, memory_order_relaxed);
-}
+void neap_cancel_clear(neap_ctx *c) { atomic_store_explicit(&c->cancel, false, memory_order_relaxed); }

@@ -26,57 +26,57 @@ typedef struct np_op_count {
 #define NP_OBJ_CLASSES 64
 
 struct neap_ctx {
-    np_error err;                    /* code NEAP_OK: nothing pending */
-    const char *op_name;             /* the op being run, for messages */
-    int base;                        /* index base of texts: 0 for C callers, 1 when Lua calls */
+    np_error err;        /* code NEAP_OK: nothing pending */
+    const char *op_name; /* the op being run, for messages */
+    int base;            /* index base of texts: 0 for C callers, 1 when Lua calls */
 
     np_ambient ambient;
     struct np_device *devices[NP_MAX_DEVICES];
-    int n_devices;                   /* devices[0] is the CPU */
-    void *obj_free[NP_OBJ_CLASSES];  /* free lists of small objects */
-    size_t obj_live;                 /* objects handed out, for leak tests */
+    int n_devices;                  /* devices[0] is the CPU */
+    void *obj_free[NP_OBJ_CLASSES]; /* free lists of small objects */
+    size_t obj_live;                /* objects handed out, for leak tests */
 
-    int isa;                         /* chosen CPU level */
+    int isa; /* chosen CPU level */
     int n_threads;
     np_pool *pool;
-    struct np_blas *blas;            /* opened at first use */
-    atomic_bool cancel;              /* set by neap_cancel from any thread or signal handler */
+    struct np_blas *blas; /* opened at first use */
+    atomic_bool cancel;   /* set by neap_cancel from any thread or signal handler */
 
-    uint64_t next_seq;               /* of graph nodes, from 1 */
-    uint64_t next_pass;              /* of engine runs, from 1 */
-    struct np_pass *pass;            /* the running engine pass, NULL outside */
+    uint64_t next_seq;    /* of graph nodes, from 1 */
+    uint64_t next_pass;   /* of engine runs, from 1 */
+    struct np_pass *pass; /* the running engine pass, NULL outside */
     uint64_t next_generator;
     neap_generator *default_generator; /* the CPU's: head of the list of default generators; borrowed */
-    uint64_t default_seed;           /* of default generators made from now on: 0, or the last neap_seed */
+    uint64_t default_seed;             /* of default generators made from now on: 0, or the last neap_seed */
     uint64_t next_shape_id;
 
     int64_t n_nodes, n_regions, n_slots, n_markers, n_pass_entries; /* live counts: neap_memory_stats */
-    np_op_count *counts;             /* by op index */
+    np_op_count *counts;                                            /* by op index */
 
-    void *graveyard;                 /* nodes waiting for iterative release */
+    void *graveyard; /* nodes waiting for iterative release */
     bool burying;
-    struct np_op_facts *facts;       /* parsed schemas by op index (ops/registry.c) */
-    struct np_hook *hooks;           /* every registered tensor and node hook, for removal by id */
+    struct np_op_facts *facts; /* parsed schemas by op index (ops/registry.c) */
+    struct np_hook *hooks;     /* every registered tensor and node hook, for removal by id */
     uint64_t next_hook;
-    struct np_custom_frame *custom;  /* the running custom backward */
-    int64_t n_dry;                   /* live storages without bytes (selective checkpointing) */
-    const char *dry_note;            /* names op and policy of the latest one, for messages */
+    struct np_custom_frame *custom; /* the running custom backward */
+    int64_t n_dry;                  /* live storages without bytes (selective checkpointing) */
+    const char *dry_note;           /* names op and policy of the latest one, for messages */
     /* Told of tensors that require grad and meet an op while recording is off; NULL: nobody asks. */
     void (*on_unrecorded)(neap_ctx *c, neap_tensor *t);
-    struct neap_reentrant *reentrant;/* the running reentrant forward */
-    uint64_t next_storage;           /* storages get ascending ids */
+    struct neap_reentrant *reentrant;        /* the running reentrant forward */
+    uint64_t next_storage;                   /* storages get ascending ids */
     uint64_t moved_to_host, moved_to_device; /* bytes of saved values that offload moved */
-    bool warned_cycle;               /* create_graph in backward: said once */
-    int stop_barrier;                /* > 0: code that must not be stopped early is running (nested backward) */
-    struct np_region_pass *region_passes;           /* recomputes whose values are not all fetched yet */
-    void (*on_pass_end)(neap_ctx *c, uint64_t id);  /* set by the checkpoint layer */
+    bool warned_cycle;                       /* create_graph in backward: said once */
+    int stop_barrier; /* > 0: code that must not be stopped early is running (nested backward) */
+    struct np_region_pass *region_passes;          /* recomputes whose values are not all fetched yet */
+    void (*on_pass_end)(neap_ctx *c, uint64_t id); /* set by the checkpoint layer */
 
     uint64_t alloc_count, alloc_fail_at;
-    neap_ctx_opts opts;              /* the host's callbacks and limits */
-    bool (*can_stop)(void *user);    /* may the running code be stopped here (early stop)? set by bindings */
+    neap_ctx_opts opts;           /* the host's callbacks and limits */
+    bool (*can_stop)(void *user); /* may the running code be stopped here (early stop)? set by bindings */
     void *can_stop_user;
     int region_depth, region_depth_limit;
-    struct np_at_close *at_close;    /* what higher layers opened lazily: np_ctx_at_close */
+    struct np_at_close *at_close; /* what higher layers opened lazily: np_ctx_at_close */
 };
 
 /* A function of its own, for the unusual case: it must not make the frame of its caller larger. */
@@ -161,7 +161,10 @@ static inline np_ambient_entry *np_ambient_get(neap_ctx *c, np_ambient_kind kind
 }
 
 static inline bool np_pending(const neap_ctx *c) { return c->err.code != NEAP_OK; }
-static inline bool np_cancelled(neap_ctx *c) { return atomic_load_explicit(&c->cancel, memory_order_relaxed); }
+static inline bool np_cancelled(neap_ctx *c)
+{
+    return atomic_load_explicit(&c->cancel, memory_order_relaxed);
+}
 
 /* Hooks that base calls and does not own. Devices: core/tensor/device.c. Number of ops: the generated registry. */
 bool np_devices_init(neap_ctx *c);

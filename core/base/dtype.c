@@ -9,15 +9,15 @@
 #include <assert.h>
 
 /* X(enum suffix, C type, class of its numbers: F float, D double, I int64, name) */
-#define EACH_TYPE(X)                                                                                         \
-    X(FLOAT32, float, F, "float32")                                                                          \
-    X(FLOAT64, double, D, "float64")                                                                         \
-    X(FLOAT16, half, F, "float16")                                                                           \
-    X(BFLOAT16, bf16, F, "bfloat16")                                                                         \
-    X(INT64, int64_t, I, "int64")                                                                            \
-    X(INT32, int32_t, I, "int32")                                                                            \
-    X(INT8, int8_t, I, "int8")                                                                               \
-    X(UINT8, uint8_t, I, "uint8")                                                                            \
+#define EACH_TYPE(X) \
+    X(FLOAT32, float, F, "float32") \
+    X(FLOAT64, double, D, "float64") \
+    X(FLOAT16, half, F, "float16") \
+    X(BFLOAT16, bf16, F, "bfloat16") \
+    X(INT64, int64_t, I, "int64") \
+    X(INT32, int32_t, I, "int32") \
+    X(INT8, int8_t, I, "int8") \
+    X(UINT8, uint8_t, I, "uint8") \
     X(BOOL, boolean, I, "bool")
 
 /* Distinct types, so that a bool is not taken for a uint8 nor a half for a bfloat16. */
@@ -39,20 +39,11 @@ static const char *const names[] = {
 
 static_assert(sizeof names / sizeof names[0] == NEAP_N_DTYPES, "SAME-ORDER dtype");
 
-const char *np_dtype_name(neap_dtype t)
-{
-    return (unsigned)t < NEAP_N_DTYPES ? names[t] : "unknown";
-}
+const char *np_dtype_name(neap_dtype t) { return (unsigned)t < NEAP_N_DTYPES ? names[t] : "unknown"; }
 
-size_t neap_dtype_size(neap_dtype t)
-{
-    return np_dtype_size(t);
-}
+size_t neap_dtype_size(neap_dtype t) { return np_dtype_size(t); }
 
-const char *neap_dtype_name(neap_dtype t)
-{
-    return np_dtype_name(t);
-}
+const char *neap_dtype_name(neap_dtype t) { return np_dtype_name(t); }
 
 bool np_dtype_parse(const char *name, neap_dtype *out)
 {
@@ -64,10 +55,7 @@ bool np_dtype_parse(const char *name, neap_dtype *out)
     return false;
 }
 
-int np_dtype_kind(neap_dtype t)
-{
-    return t == NEAP_BOOL ? 0 : np_is_float(t) ? 2 : 1;
-}
+int np_dtype_kind(neap_dtype t) { return t == NEAP_BOOL ? 0 : np_is_float(t) ? 2 : 1; }
 
 /* PyTorch's table. It answers int16 for int8 with uint8; Neap has no int16 and takes the next one, int32. */
 neap_dtype np_promote(neap_dtype a, neap_dtype b)
@@ -159,122 +147,41 @@ static double int_to_odd(int64_t v)
 
 /* ---- one element: load_<type> gives a float, double or int64; store_<type>_<class> takes one */
 
-static inline float load_FLOAT32(float v)
-{
-    return v;
-}
-static inline double load_FLOAT64(double v)
-{
-    return v;
-}
-static inline float load_FLOAT16(half v)
-{
-    return np_half_to_float(v.bits);
-}
-static inline float load_BFLOAT16(bf16 v)
-{
-    return np_bf16_to_float(v.bits);
-}
-static inline int64_t load_INT64(int64_t v)
-{
-    return v;
-}
-static inline int64_t load_INT32(int32_t v)
-{
-    return v;
-}
-static inline int64_t load_INT8(int8_t v)
-{
-    return v;
-}
-static inline int64_t load_UINT8(uint8_t v)
-{
-    return v;
-}
-static inline int64_t load_BOOL(boolean v)
-{
-    return v.byte != 0;
-}
+static inline float load_FLOAT32(float v) { return v; }
+static inline double load_FLOAT64(double v) { return v; }
+static inline float load_FLOAT16(half v) { return np_half_to_float(v.bits); }
+static inline float load_BFLOAT16(bf16 v) { return np_bf16_to_float(v.bits); }
+static inline int64_t load_INT64(int64_t v) { return v; }
+static inline int64_t load_INT32(int32_t v) { return v; }
+static inline int64_t load_INT8(int8_t v) { return v; }
+static inline int64_t load_UINT8(uint8_t v) { return v; }
+static inline int64_t load_BOOL(boolean v) { return v.byte != 0; }
 
 static inline int64_t to_int(double v, double low, double above, int64_t min, int64_t max)
 {
     return v != v ? 0 : v < low ? min : v >= above ? max : (int64_t)v;
 }
 
-static inline float store_FLOAT32_F(float v)
-{
-    return v;
-}
-static inline float store_FLOAT32_D(double v)
-{
-    return (float)v;
-}
-static inline float store_FLOAT32_I(int64_t v)
-{
-    return (float)v;
-}
-static inline double store_FLOAT64_F(float v)
-{
-    return v;
-}
-static inline double store_FLOAT64_D(double v)
-{
-    return v;
-}
-static inline double store_FLOAT64_I(int64_t v)
-{
-    return (double)v;
-}
-static inline half store_FLOAT16_F(float v)
-{
-    return (half){np_float_to_half(v)};
-}
-static inline half store_FLOAT16_D(double v)
-{
-    return (half){np_float_to_half(to_odd(v))};
-}
-static inline half store_FLOAT16_I(int64_t v)
-{
-    return store_FLOAT16_D(int_to_odd(v));
-}
-static inline bf16 store_BFLOAT16_F(float v)
-{
-    return (bf16){np_float_to_bf16(v)};
-}
-static inline bf16 store_BFLOAT16_D(double v)
-{
-    return (bf16){np_float_to_bf16(to_odd(v))};
-}
-static inline bf16 store_BFLOAT16_I(int64_t v)
-{
-    return store_BFLOAT16_D(int_to_odd(v));
-}
-static inline boolean store_BOOL_F(float v)
-{
-    return (boolean){v != 0};
-}
-static inline boolean store_BOOL_D(double v)
-{
-    return (boolean){v != 0};
-}
-static inline boolean store_BOOL_I(int64_t v)
-{
-    return (boolean){v != 0};
-}
+static inline float store_FLOAT32_F(float v) { return v; }
+static inline float store_FLOAT32_D(double v) { return (float)v; }
+static inline float store_FLOAT32_I(int64_t v) { return (float)v; }
+static inline double store_FLOAT64_F(float v) { return v; }
+static inline double store_FLOAT64_D(double v) { return v; }
+static inline double store_FLOAT64_I(int64_t v) { return (double)v; }
+static inline half store_FLOAT16_F(float v) { return (half){np_float_to_half(v)}; }
+static inline half store_FLOAT16_D(double v) { return (half){np_float_to_half(to_odd(v))}; }
+static inline half store_FLOAT16_I(int64_t v) { return store_FLOAT16_D(int_to_odd(v)); }
+static inline bf16 store_BFLOAT16_F(float v) { return (bf16){np_float_to_bf16(v)}; }
+static inline bf16 store_BFLOAT16_D(double v) { return (bf16){np_float_to_bf16(to_odd(v))}; }
+static inline bf16 store_BFLOAT16_I(int64_t v) { return store_BFLOAT16_D(int_to_odd(v)); }
+static inline boolean store_BOOL_F(float v) { return (boolean){v != 0}; }
+static inline boolean store_BOOL_D(double v) { return (boolean){v != 0}; }
+static inline boolean store_BOOL_I(int64_t v) { return (boolean){v != 0}; }
 
-#define INTEGER_STORES(suffix, ctype, low, above, min, max)                                                  \
-    static inline ctype store_##suffix##_D(double v)                                                         \
-    {                                                                                                        \
-        return (ctype)to_int(v, low, above, min, max);                                                       \
-    }                                                                                                        \
-    static inline ctype store_##suffix##_F(float v)                                                          \
-    {                                                                                                        \
-        return store_##suffix##_D(v);                                                                        \
-    }                                                                                                        \
-    static inline ctype store_##suffix##_I(int64_t v)                                                        \
-    {                                                                                                        \
-        return (ctype)v;                                                                                     \
-    }
+#define INTEGER_STORES(suffix, ctype, low, above, min, max) \
+    static inline ctype store_##suffix##_D(double v) { return (ctype)to_int(v, low, above, min, max); } \
+    static inline ctype store_##suffix##_F(float v) { return store_##suffix##_D(v); } \
+    static inline ctype store_##suffix##_I(int64_t v) { return (ctype)v; }
 INTEGER_STORES(INT64, int64_t, -0x1p63, 0x1p63, INT64_MIN, INT64_MAX)
 INTEGER_STORES(INT32, int32_t, -0x1p31, 0x1p31, INT32_MIN, INT32_MAX)
 INTEGER_STORES(INT8, int8_t, -128.0, 128.0, INT8_MIN, INT8_MAX)
@@ -283,11 +190,11 @@ INTEGER_STORES(UINT8, uint8_t, 0.0, 256.0, 0, UINT8_MAX)
 double np_load_double(neap_dtype t, const void *p)
 {
     switch (t) {
-#define LOAD_CASE(suffix, ctype, class, name)                                                                \
-    case NEAP_##suffix: {                                                                                    \
-        ctype v;                                                                                             \
-        memcpy(&v, p, sizeof v);                                                                             \
-        return (double)load_##suffix(v);                                                                     \
+#define LOAD_CASE(suffix, ctype, class, name) \
+    case NEAP_##suffix: { \
+        ctype v; \
+        memcpy(&v, p, sizeof v); \
+        return (double)load_##suffix(v); \
     }
         EACH_TYPE(LOAD_CASE)
 #undef LOAD_CASE
@@ -298,11 +205,11 @@ double np_load_double(neap_dtype t, const void *p)
 int64_t np_load_int(neap_dtype t, const void *p)
 {
     switch (t) {
-#define LOAD_CASE(suffix, ctype, class, name)                                                                \
-    case NEAP_##suffix: {                                                                                    \
-        ctype v;                                                                                             \
-        memcpy(&v, p, sizeof v);                                                                             \
-        return store_INT64_##class(load_##suffix(v));                                                        \
+#define LOAD_CASE(suffix, ctype, class, name) \
+    case NEAP_##suffix: { \
+        ctype v; \
+        memcpy(&v, p, sizeof v); \
+        return store_INT64_##class(load_##suffix(v)); \
     }
         EACH_TYPE(LOAD_CASE)
 #undef LOAD_CASE
@@ -310,16 +217,17 @@ int64_t np_load_int(neap_dtype t, const void *p)
     }
 }
 
-#define STORE_CASES(class)                                                                                   \
-    STORE_CASE(FLOAT32, float, class)                                                                        \
-    STORE_CASE(FLOAT64, double, class) STORE_CASE(FLOAT16, half, class) STORE_CASE(BFLOAT16, bf16, class)    \
-        STORE_CASE(INT64, int64_t, class) STORE_CASE(INT32, int32_t, class) STORE_CASE(INT8, int8_t, class)  \
-            STORE_CASE(UINT8, uint8_t, class) STORE_CASE(BOOL, boolean, class)
-#define STORE_CASE(suffix, ctype, class)                                                                     \
-    case NEAP_##suffix: {                                                                                    \
-        ctype r = store_##suffix##_##class(v);                                                               \
-        memcpy(p, &r, sizeof r);                                                                             \
-        return;                                                                                              \
+#define STORE_CASES(class) \
+    STORE_CASE(FLOAT32, float, class) \
+    STORE_CASE(FLOAT64, double, class) \
+    STORE_CASE(FLOAT16, half, class) STORE_CASE(BFLOAT16, bf16, class) STORE_CASE(INT64, int64_t, class) \
+        STORE_CASE(INT32, int32_t, class) STORE_CASE(INT8, int8_t, class) STORE_CASE(UINT8, uint8_t, class) \
+            STORE_CASE(BOOL, boolean, class)
+#define STORE_CASE(suffix, ctype, class) \
+    case NEAP_##suffix: { \
+        ctype r = store_##suffix##_##class(v); \
+        memcpy(p, &r, sizeof r); \
+        return; \
     }
 
 void np_store_double(neap_dtype t, void *p, double v)
@@ -340,36 +248,36 @@ void np_store_int(neap_dtype t, void *p, int64_t v)
 
 /* ---- runs */
 
-#define CONVERT_LOOP(dsuffix, dtype, ssuffix, stype, class)                                                  \
+#define CONVERT_LOOP(dsuffix, dtype, ssuffix, stype, class) \
     static void convert_##dsuffix##_##ssuffix(void *dst, int64_t ds, const void *src, int64_t ss, int64_t n) \
-    {                                                                                                        \
-        if (ds == (int64_t)sizeof(dtype) && ss == (int64_t)sizeof(stype)) {                                  \
-            dtype *d = dst;                                                                                  \
-            const stype *s = src;                                                                            \
-            for (int64_t i = 0; i < n; i++) d[i] = store_##dsuffix##_##class(load_##ssuffix(s[i]));          \
-            return;                                                                                          \
-        }                                                                                                    \
-        char *d = dst;                                                                                       \
-        const char *s = src;                                                                                 \
-        for (int64_t i = 0; i < n; i++, d += ds, s += ss)                                                    \
-            *(dtype *)d = store_##dsuffix##_##class(load_##ssuffix(*(const stype *)s));                      \
+    { \
+        if (ds == (int64_t)sizeof(dtype) && ss == (int64_t)sizeof(stype)) { \
+            dtype *d = dst; \
+            const stype *s = src; \
+            for (int64_t i = 0; i < n; i++) d[i] = store_##dsuffix##_##class(load_##ssuffix(s[i])); \
+            return; \
+        } \
+        char *d = dst; \
+        const char *s = src; \
+        for (int64_t i = 0; i < n; i++, d += ds, s += ss) \
+            *(dtype *)d = store_##dsuffix##_##class(load_##ssuffix(*(const stype *)s)); \
     }
-#define CONVERT_FROM(ssuffix, stype, class, name)                                                            \
-    CONVERT_LOOP(FLOAT32, float, ssuffix, stype, class)                                                      \
-    CONVERT_LOOP(FLOAT64, double, ssuffix, stype, class)                                                     \
-    CONVERT_LOOP(FLOAT16, half, ssuffix, stype, class)                                                       \
-    CONVERT_LOOP(BFLOAT16, bf16, ssuffix, stype, class)                                                      \
-    CONVERT_LOOP(INT64, int64_t, ssuffix, stype, class)                                                      \
-    CONVERT_LOOP(INT32, int32_t, ssuffix, stype, class)                                                      \
-    CONVERT_LOOP(INT8, int8_t, ssuffix, stype, class)                                                        \
-    CONVERT_LOOP(UINT8, uint8_t, ssuffix, stype, class)                                                      \
+#define CONVERT_FROM(ssuffix, stype, class, name) \
+    CONVERT_LOOP(FLOAT32, float, ssuffix, stype, class) \
+    CONVERT_LOOP(FLOAT64, double, ssuffix, stype, class) \
+    CONVERT_LOOP(FLOAT16, half, ssuffix, stype, class) \
+    CONVERT_LOOP(BFLOAT16, bf16, ssuffix, stype, class) \
+    CONVERT_LOOP(INT64, int64_t, ssuffix, stype, class) \
+    CONVERT_LOOP(INT32, int32_t, ssuffix, stype, class) \
+    CONVERT_LOOP(INT8, int8_t, ssuffix, stype, class) \
+    CONVERT_LOOP(UINT8, uint8_t, ssuffix, stype, class) \
     CONVERT_LOOP(BOOL, boolean, ssuffix, stype, class)
 EACH_TYPE(CONVERT_FROM)
 
 /* Same type: bit for bit, NaN payloads too. */
-#define COPY_LOOP(bytes)                                                                                     \
-    case bytes:                                                                                              \
-        for (int64_t i = 0; i < n; i++, d += ds, s += ss) memcpy(d, s, bytes);                               \
+#define COPY_LOOP(bytes) \
+    case bytes: \
+        for (int64_t i = 0; i < n; i++, d += ds, s += ss) memcpy(d, s, bytes); \
         return;
 static void copy_run(char *d, int64_t ds, const char *s, int64_t ss, int64_t n, size_t size)
 {
@@ -389,9 +297,9 @@ typedef void (*convert_fn)(void *dst, int64_t ds, const void *src, int64_t ss, i
 
 void np_convert(neap_dtype dt, void *dst, int64_t ds, neap_dtype st, const void *src, int64_t ss, int64_t n)
 {
-#define CONVERT_ROW(ssuffix, stype, class, name)                                                             \
-    {convert_FLOAT32_##ssuffix,  convert_FLOAT64_##ssuffix, convert_FLOAT16_##ssuffix,                       \
-     convert_BFLOAT16_##ssuffix, convert_INT64_##ssuffix,   convert_INT32_##ssuffix,                         \
+#define CONVERT_ROW(ssuffix, stype, class, name) \
+    {convert_FLOAT32_##ssuffix,  convert_FLOAT64_##ssuffix, convert_FLOAT16_##ssuffix, \
+     convert_BFLOAT16_##ssuffix, convert_INT64_##ssuffix,   convert_INT32_##ssuffix, \
      convert_INT8_##ssuffix,     convert_UINT8_##ssuffix,   convert_BOOL_##ssuffix},
     static const convert_fn table[NEAP_N_DTYPES][NEAP_N_DTYPES] = {EACH_TYPE(CONVERT_ROW)}; /* [from][to] */
     if (n <= 0) return;

@@ -11,12 +11,12 @@
 
 #include "neap.h"
 
-typedef uint16_t np_half;  /* IEEE binary16 bits */
-typedef uint16_t np_bf16;  /* bfloat16 bits */
+typedef uint16_t np_half; /* IEEE binary16 bits */
+typedef uint16_t np_bf16; /* bfloat16 bits */
 
 static const uint8_t np_sizes[NEAP_N_DTYPES] = {4, 8, 2, 2, 8, 4, 1, 1, 1}; /* bytes. SAME-ORDER dtype */
 static inline size_t np_dtype_size(neap_dtype t) { return (unsigned)t < NEAP_N_DTYPES ? np_sizes[t] : 0; }
-const char *np_dtype_name(neap_dtype t);  /* "float32" */
+const char *np_dtype_name(neap_dtype t); /* "float32" */
 bool np_dtype_parse(const char *name, neap_dtype *out);
 static inline bool np_is_float(neap_dtype t) { return t <= NEAP_BFLOAT16; }
 static inline bool np_is_int(neap_dtype t) { return t > NEAP_BFLOAT16 && t != NEAP_BOOL; }
@@ -31,7 +31,7 @@ static inline void np_int_range(neap_dtype t, int64_t *low, int64_t *high)
 /* Result type of two tensors of the same category (both dimensioned, or both 0-dim/number).
  * np_promote_operands (tensor.h) adds the rule that 0-dim operands and numbers do not widen in a kind. */
 neap_dtype np_promote(neap_dtype a, neap_dtype b);
-int np_dtype_kind(neap_dtype t);          /* 0 bool, 1 integer, 2 float */
+int np_dtype_kind(neap_dtype t); /* 0 bool, 1 integer, 2 float */
 
 /* Conversions round to nearest even; NaN stays NaN; overflow to half gives inf. */
 float np_half_to_float(np_half h);

@@ -12,10 +12,7 @@
 #define P4 UINT64_C(0x85EBCA77C2B2AE63)
 #define P5 UINT64_C(0x27D4EB2F165667C5)
 
-static inline uint64_t rotl(uint64_t x, int r)
-{
-    return x << r | x >> (64 - r);
-}
+static inline uint64_t rotl(uint64_t x, int r) { return x << r | x >> (64 - r); }
 
 static inline uint64_t word64(const unsigned char *p)
 {
@@ -37,20 +34,14 @@ static inline uint32_t word32(const unsigned char *p)
     return v;
 }
 
-static inline uint64_t mix(uint64_t acc, uint64_t word)
-{
-    return rotl(acc + word * P2, 31) * P1;
-}
+static inline uint64_t mix(uint64_t acc, uint64_t word) { return rotl(acc + word * P2, 31) * P1; }
 
 static void block(np_hash *h, const unsigned char *p)
 {
     for (int i = 0; i < 4; i++) h->acc[i] = mix(h->acc[i], word64(p + 8 * i));
 }
 
-void np_hash_init(np_hash *h)
-{
-    *h = (np_hash){.acc = {P1 + P2, P2, 0, 0 - P1}};
-}
+void np_hash_init(np_hash *h) { *h = (np_hash){.acc = {P1 + P2, P2, 0, 0 - P1}}; }
 
 void np_hash_add(np_hash *h, const void *data, size_t n)
 {

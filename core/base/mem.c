@@ -10,9 +10,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define ALIGN     ((size_t)64)
-#define HUGE      ((size_t)2 << 20)
-#define BIG       ((size_t)64 << 20) /* above: multiples of HUGE, searched */
+#define ALIGN ((size_t)64)
+#define HUGE ((size_t)2 << 20)
+#define BIG ((size_t)64 << 20) /* above: multiples of HUGE, searched */
 #define MAX_BYTES ((size_t)1 << 60)
 
 bool np_alloc_should_fail(neap_ctx *c)
@@ -259,10 +259,7 @@ void np_mem_close(np_mem *m)
 
 /* ---- small objects */
 
-static size_t obj_class(size_t size)
-{
-    return size ? (size - 1) / NP_OBJ_STEP : 0;
-}
+static size_t obj_class(size_t size) { return size ? (size - 1) / NP_OBJ_STEP : 0; }
 
 void *np_obj_new_slow(neap_ctx *c, size_t size)
 {

@@ -20,14 +20,14 @@
 
 /* Raw memory of a device. CPU: aligned_alloc-like; a plug-in brings its own. */
 typedef struct np_raw_mem {
-    void *(*alloc)(void *user, size_t bytes);          /* NULL when there is none */
+    void *(*alloc)(void *user, size_t bytes); /* NULL when there is none */
     void (*free)(void *user, void *p, size_t bytes);
     void *user;
 } np_raw_mem;
 
-typedef struct np_mem_block {  /* cached free block; the list node lives outside device memory */
+typedef struct np_mem_block { /* cached free block; the list node lives outside device memory */
     void *p;
-    size_t bytes;                /* real size */
+    size_t bytes; /* real size */
     struct np_mem_block *next;
 } np_mem_block;
 
@@ -35,19 +35,19 @@ typedef struct np_mem_block {  /* cached free block; the list node lives outside
 typedef struct np_mem {
     neap_ctx *c;
     np_raw_mem raw;
-    int device;                           /* for the pressure callback, and its name for texts: np_mem_init */
-    const char *name;                     /* says 0 and "cpu"; the owner of another device sets both after it */
-    int64_t live, peak, limit;            /* requested bytes; limit 0 = none */
+    int device;                /* for the pressure callback, and its name for texts: np_mem_init */
+    const char *name;          /* says 0 and "cpu"; the owner of another device sets both after it */
+    int64_t live, peak, limit; /* requested bytes; limit 0 = none */
     int64_t by[NP_N_CATEGORIES], peak_by[NP_N_CATEGORIES];
-    int64_t reserved, cached;             /* bytes held from the system; of these, idle in the cache */
-    int64_t reserved_limit;               /* the host's cap on reserved; 0 = none */
-    int64_t storages;                     /* live blocks taken or counted: take/give, count/uncount keep it */
+    int64_t reserved, cached; /* bytes held from the system; of these, idle in the cache */
+    int64_t reserved_limit;   /* the host's cap on reserved; 0 = none */
+    int64_t storages;         /* live blocks taken or counted: take/give, count/uncount keep it */
     np_mem_block *bins[160];
-    np_mem_block *big;                    /* above 64 MiB: searched, reused when not over 1.25x */
-    np_mem_block *big_live;               /* those in use: their real size is known here only */
-    np_mem_block *spare;                  /* list nodes: one for each block held, so that give cannot fail */
-    bool pressing;                        /* the pressure callback is running */
-    uint64_t n_alloc, n_hit;              /* for benches and tests */
+    np_mem_block *big;       /* above 64 MiB: searched, reused when not over 1.25x */
+    np_mem_block *big_live;  /* those in use: their real size is known here only */
+    np_mem_block *spare;     /* list nodes: one for each block held, so that give cannot fail */
+    bool pressing;           /* the pressure callback is running */
+    uint64_t n_alloc, n_hit; /* for benches and tests */
 } np_mem;
 
 bool np_mem_init(np_mem *m, neap_ctx *c, const np_raw_mem *raw /* NULL: host memory */);

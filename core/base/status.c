@@ -85,20 +85,11 @@ void np_error_restore(neap_ctx *c, np_error e)
     if (e.code != NEAP_OK) c->err = e; /* it came first, so it wins over a later one */
 }
 
-neap_code neap_error(const neap_ctx *c)
-{
-    return c->err.code;
-}
+neap_code neap_error(const neap_ctx *c) { return c->err.code; }
 
-const char *neap_error_message(const neap_ctx *c)
-{
-    return c->err.message;
-}
+const char *neap_error_message(const neap_ctx *c) { return c->err.message; }
 
-void *neap_error_value(const neap_ctx *c)
-{
-    return c->err.value;
-}
+void *neap_error_value(const neap_ctx *c) { return c->err.value; }
 
 void neap_clear_error(neap_ctx *c)
 {

@@ -14,9 +14,9 @@
 
 typedef struct np_error {
     neap_code code;
-    char op[40];       /* the op (or function) that failed, "" if none: "matmul" */
+    char op[40];        /* the op (or function) that failed, "" if none: "matmul" */
     char message[2400]; /* "neap.matmul: inner sizes differ: ..." without code and without script line */
-    void *value;       /* NEAP_E_USER: the host's own error value, opaque to the core */
+    void *value;        /* NEAP_E_USER: the host's own error value, opaque to the core */
 } np_error;
 
 /* Records an error unless one is pending. `fmt` says what, values, rule, remedy; the prefix "neap.<op>: "

@@ -15,7 +15,8 @@ uint64_t neap_group_begin(neap_ctx *c, neap_group *g)
     if (np_pending(c)) return 0;
     np_ambient_entry *now = np_ambient_get(c, NP_AMB_GROUP);
     if (now && now->payload) {
-        np_fail(c, NEAP_E_GROUP_NESTED, "an execution group is already active%s%s; leave it before entering another",
+        np_fail(c, NEAP_E_GROUP_NESTED,
+                "an execution group is already active%s%s; leave it before entering another",
                 now->note[0] ? ", entered at " : "", now->note);
         return 0;
     }

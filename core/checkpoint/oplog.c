@@ -17,10 +17,8 @@ static uint64_t hash_numbers(neap_ctx *c, const np_frame *f)
     for (int k = 0; facts && k < facts->schema.n_attrs; k++) {
         const np_attr *a = &f->attr[k];
         if (k == facts->gen_attr || !a->has) continue;
-        if (facts->lists >> k & 1)
-            np_hash_add(&h, a->v, sizeof *a->v * (size_t)a->n);
-        else
-            np_hash_add(&h, &a->i, sizeof a->i);
+        if (facts->lists >> k & 1) np_hash_add(&h, a->v, sizeof *a->v * (size_t)a->n);
+        else np_hash_add(&h, &a->i, sizeof a->i);
     }
     for (int i = 0; i < f->n_in; i++)
         if (f->in[i] && f->in[i]->number) np_hash_add(&h, np_ptr(f->in[i]), np_itemsize(f->in[i]));
@@ -59,7 +57,8 @@ static void see(neap_ctx *c, void *user, const np_frame *f)
     describe(f, s->what, sizeof s->what);
     const np_oplog *a = log->against;
     if (!a || log->differs || a->failed) return;
-    if (log->n > a->n || a->v[log->n - 1].op != s->op || a->v[log->n - 1].numbers != s->numbers) log->differs = log->n;
+    if (log->n > a->n || a->v[log->n - 1].op != s->op || a->v[log->n - 1].numbers != s->numbers)
+        log->differs = log->n;
 }
 
 np_oplog *np_oplog_new(neap_region *r, const np_oplog *against)
@@ -85,7 +84,8 @@ static size_t put_line(char *buf, size_t n, size_t at, const char *mark, const n
     int put;
     if (i < log->n) {
         const np_op_seen *s = &log->v[i];
-        put = snprintf(buf + at, n - at, "\n  %s %3zu %-14s %-28s %s", mark, i + 1, np_ops[s->op]->name, s->what, s->where);
+        put = snprintf(buf + at, n - at, "\n  %s %3zu %-14s %-28s %s", mark, i + 1, np_ops[s->op]->name,
+                       s->what, s->where);
     } else {
         put = snprintf(buf + at, n - at, "\n  %s %3zu (end)", mark, i + 1);
     }
@@ -102,6 +102,8 @@ void np_oplog_diff(const np_oplog *forward, const np_oplog *recompute, char *buf
         same++;
     size_t first = same > BEFORE ? same - BEFORE : 0;
     for (size_t i = first; i < same; i++) at = put_line(buf, n, at, "  both   ", forward, i);
-    for (size_t i = same; i < same + AFTER && i <= forward->n; i++) at = put_line(buf, n, at, "- forward", forward, i);
-    for (size_t i = same; i < same + AFTER && i <= recompute->n; i++) at = put_line(buf, n, at, "+ replay ", recompute, i);
+    for (size_t i = same; i < same + AFTER && i <= forward->n; i++)
+        at = put_line(buf, n, at, "- forward", forward, i);
+    for (size_t i = same; i < same + AFTER && i <= recompute->n; i++)
+        at = put_line(buf, n, at, "+ replay ", recompute, i);
 }

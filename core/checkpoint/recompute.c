@@ -12,11 +12,11 @@
 typedef struct replay {
     neap_region *r;
     uint64_t key;
-    size_t count;         /* saves so far */
-    bool enough;          /* everything alive has been saved: stop as soon as possible */
-    size_t bad_at;        /* 1 + first position whose metadata differs */
+    size_t count;  /* saves so far */
+    bool enough;   /* everything alive has been saved: stop as soon as possible */
+    size_t bad_at; /* 1 + first position whose metadata differs */
     np_saved_meta bad;
-    size_t changed_at;    /* 1 + first position whose bytes differ (determinism "values") */
+    size_t changed_at; /* 1 + first position whose bytes differ (determinism "values") */
     np_oplog *log;
     np_hook_pair pair;
 } replay;
@@ -76,10 +76,8 @@ static np_region_pass *find_pass(neap_region *r, uint64_t key)
 
 static void unlink_pass(neap_ctx *c, np_region_pass *p)
 {
-    if (p->prev)
-        p->prev->next = p->next;
-    else
-        c->region_passes = p->next;
+    if (p->prev) p->prev->next = p->next;
+    else c->region_passes = p->next;
     if (p->next) p->next->prev = p->prev;
     np_obj_free(c, p, sizeof *p);
 }
@@ -151,14 +149,16 @@ static bool check_captured(replay *p, size_t i, const neap_tensor *t)
     if (t->st->version != m->cell)
         return r->check == NEAP_CHECK_NONE ||
                np_fail(r->c, NEAP_E_INPLACE,
-                       "%s: the tensor that the function captures at position %zu (%s now) was replaced by another "
+                       "%s: the tensor that the function captures at position %zu (%s now) was replaced by "
+                       "another "
                        "between forward and backward; pass it as an argument, or keep it",
                        r->name, i + 1, text);
     if (m->cell->n == m->version) return true;
-    return np_fail(r->c, NEAP_E_INPLACE,
-                   "%s: a tensor captured by the function was changed in place between forward and backward: %s at "
-                   "position %zu, version %llu expected, %llu found; backward before the change (an optimizer step?)",
-                   r->name, text, i + 1, (unsigned long long)m->version, (unsigned long long)m->cell->n);
+    return np_fail(
+        r->c, NEAP_E_INPLACE,
+        "%s: a tensor captured by the function was changed in place between forward and backward: %s at "
+        "position %zu, version %llu expected, %llu found; backward before the change (an optimizer step?)",
+        r->name, text, i + 1, (unsigned long long)m->version, (unsigned long long)m->cell->n);
 }
 
 static bool check_value(replay *p, size_t i, neap_tensor *t)
@@ -178,10 +178,11 @@ static bool beyond(replay *p)
         return true;
     }
     if (p->enough || r->early_stop || r->ignore_mismatch) return true;
-    return np_fail(r->c, NEAP_E_MORE_SAVED,
-                   "%s: the recompute saves more values than the forward's %zu; the function depends on something "
-                   "that changed (a global, a counter, data); debug = true shows both runs",
-                   r->name, r->n);
+    return np_fail(
+        r->c, NEAP_E_MORE_SAVED,
+        "%s: the recompute saves more values than the forward's %zu; the function depends on something "
+        "that changed (a global, a counter, data); debug = true shows both runs",
+        r->name, r->n);
 }
 
 /* Stops the running code, if it can be stopped here. */
@@ -192,7 +193,8 @@ static bool stop_if_possible(replay *p)
     return np_fail(c, NEAP_E_STOP, "a recompute has all it needs");
 }
 
-static bool replay_pack(neap_ctx *c, np_hook_pair *self, np_slot *s, neap_tensor *t, struct neap_node *owner_node)
+static bool replay_pack(neap_ctx *c, np_hook_pair *self, np_slot *s, neap_tensor *t,
+                        struct neap_node *owner_node)
 {
     replay *p = self->owner;
     neap_region *r = p->r;
@@ -227,12 +229,13 @@ static bool fail_meta(replay *p, const char *tip, const char *more)
     char was[128], is[128];
     neap_region *r = p->r;
     const np_saved_meta *m = &r->metas[p->bad_at - 1];
-    return np_fail(r->c, NEAP_E_META,
-                   "%s: the recompute saved another tensor at position %zu: %s %s in the forward, %s %s now; the "
-                   "function depends on something that changed%s%s",
-                   r->name, p->bad_at, np_shape_text(was, sizeof was, m->ndim, m->shape),
-                   np_dtype_name((neap_dtype)m->dtype), np_shape_text(is, sizeof is, p->bad.ndim, p->bad.shape),
-                   np_dtype_name((neap_dtype)p->bad.dtype), tip, more);
+    return np_fail(
+        r->c, NEAP_E_META,
+        "%s: the recompute saved another tensor at position %zu: %s %s in the forward, %s %s now; the "
+        "function depends on something that changed%s%s",
+        r->name, p->bad_at, np_shape_text(was, sizeof was, m->ndim, m->shape),
+        np_dtype_name((neap_dtype)m->dtype), np_shape_text(is, sizeof is, p->bad.ndim, p->bad.shape),
+        np_dtype_name((neap_dtype)p->bad.dtype), tip, more);
 }
 
 /* Where the two runs part, with the lines of the script if the host knows them. */
@@ -260,19 +263,22 @@ static bool check(replay *p)
     divergence(p, more, sizeof more);
     const char *tip = r->debug ? "" : "; debug = true shows both runs";
     if (r->check >= NEAP_CHECK_OPS && p->log && !p->log->failed && p->log->differs)
-        return np_fail(r->c, NEAP_E_OPS, "%s: the recompute runs other ops, or the same with other numbers%s%s", r->name,
-                       tip, more);
+        return np_fail(r->c, NEAP_E_OPS,
+                       "%s: the recompute runs other ops, or the same with other numbers%s%s", r->name, tip,
+                       more);
     if (!p->enough && p->count != r->n)
-        return np_fail(r->c, NEAP_E_COUNT,
-                       "%s: the forward saved %zu values, the recompute %zu; the function depends on something that "
-                       "changed (a global, a branch on data, a cache)%s%s",
-                       r->name, r->n, p->count, tip, more);
+        return np_fail(
+            r->c, NEAP_E_COUNT,
+            "%s: the forward saved %zu values, the recompute %zu; the function depends on something that "
+            "changed (a global, a branch on data, a cache)%s%s",
+            r->name, r->n, p->count, tip, more);
     if (p->bad_at) return fail_meta(p, tip, more);
     if (p->changed_at)
-        return np_fail(r->c, NEAP_E_VALUES,
-                       "%s: the recompute saved other values at position %zu of %zu; something outside of the function "
-                       "changed (a captured tensor, a generator, the clock)%s%s",
-                       r->name, p->changed_at, r->n, tip, more);
+        return np_fail(
+            r->c, NEAP_E_VALUES,
+            "%s: the recompute saved other values at position %zu of %zu; something outside of the function "
+            "changed (a captured tensor, a generator, the clock)%s%s",
+            r->name, p->changed_at, r->n, tip, more);
     return true;
 }
 
@@ -284,9 +290,11 @@ static bool enter(replay *p, np_range_log *ranges, uint64_t ids[N_STATE])
     neap_ctx *c = p->r->c;
     const char *where = p->r->name;
     ids[0] = np_ambient_push(c, NP_AMB_GRAD, 1, NULL, where, NULL);
-    ids[1] = ids[0] ? np_ambient_push(c, NP_AMB_RECOMPUTE, (int64_t)c->next_storage + 1, NULL, where, NULL) : 0;
+    ids[1] =
+        ids[0] ? np_ambient_push(c, NP_AMB_RECOMPUTE, (int64_t)c->next_storage + 1, NULL, where, NULL) : 0;
     ids[2] = ids[1] ? np_ambient_push(c, NP_AMB_DTYPE, p->r->dtype, NULL, where, NULL) : 0;
-    ids[3] = ids[2] ? np_ambient_push(c, NP_AMB_REGION, 0, p->r->preserve_rng ? ranges : NULL, where, NULL) : 0;
+    ids[3] =
+        ids[2] ? np_ambient_push(c, NP_AMB_REGION, 0, p->r->preserve_rng ? ranges : NULL, where, NULL) : 0;
     ids[4] = ids[3] ? np_ambient_push(c, NP_AMB_DEVICE, p->r->device, NULL, where, NULL) : 0;
     ids[5] = ids[4] ? np_ambient_push(c, NP_AMB_TRACE, 0, p->log ? &p->log->tracer : NULL, where, NULL) : 0;
     ids[6] = ids[5] ? np_ambient_push(c, NP_AMB_INNER, 0, NULL, where, NULL) : 0;
@@ -339,9 +347,10 @@ static bool recompute(neap_region *r, uint64_t key)
 {
     neap_ctx *c = r->c;
     if (c->region_depth_limit && c->region_depth >= c->region_depth_limit)
-        return np_fail(c, NEAP_E_NESTED_DEPTH,
-                       "%s: recomputes are nested %d deep; checkpoint fewer levels, or backward outside of the function",
-                       r->name, c->region_depth);
+        return np_fail(
+            c, NEAP_E_NESTED_DEPTH,
+            "%s: recomputes are nested %d deep; checkpoint fewer levels, or backward outside of the function",
+            r->name, c->region_depth);
     replay p = {.r = r, .key = key};
     p.pair = (np_hook_pair){.refs = 1, .pack = replay_pack, .unpack = no_unpack, .owner = &p, .replay = true};
     np_range_log ranges = {0};
@@ -372,17 +381,18 @@ static neap_tensor *fetch(neap_ctx *c, np_marker *m, uint64_t key)
     np_entry *e = find_entry(m, key);
     np_ambient_entry *group = np_ambient_get(c, NP_AMB_GROUP);
     if (e && !e->t)
-        return np_fail(c, NEAP_E_UNPACK_TWICE,
-                       "%s: a recomputed value was fetched twice in one %s; %s", r->name,
-                       group && group->payload ? "execution group" : "backward",
-                       group && group->payload ? "backwards of one group must not overlap: none may need a value that "
-                                                 "another has used"
-                                               : "read saved values once and keep them");
+        return np_fail(c, NEAP_E_UNPACK_TWICE, "%s: a recomputed value was fetched twice in one %s; %s",
+                       r->name, group && group->payload ? "execution group" : "backward",
+                       group && group->payload
+                           ? "backwards of one group must not overlap: none may need a value that "
+                             "another has used"
+                           : "read saved values once and keep them");
     if (!e) return np_fail(c, NEAP_E_INTERNAL, "%s: a recompute left marker %zu empty", r->name, m->index);
     if (r->metas[m->index].mutated || e->t->st->version->n != e->version) {
         char text[160];
         return np_fail(c, NEAP_E_INPLACE,
-                       "%s: a value saved for backward was changed in place inside the function: %s at position %zu; use "
+                       "%s: a value saved for backward was changed in place inside the function: %s at "
+                       "position %zu; use "
                        "the out-of-place form",
                        r->name, np_tensor_text(text, sizeof text, e->t), m->index + 1);
     }

@@ -17,16 +17,16 @@ struct neap_reentrant {
     bool preserve_rng;
     int n;
     np_slot *inputs;
-    bool *wants;               /* input i required grad */
-    uint64_t *versions;        /* before the function ran */
-    neap_tensor **borrowed;    /* during the forward: strong */
+    bool *wants;            /* input i required grad */
+    uint64_t *versions;     /* before the function ran */
+    neap_tensor **borrowed; /* during the forward: strong */
     neap_fn recompute;
     np_range_log ranges;
     uint64_t grad_id, ranges_id;
     struct neap_reentrant *outer; /* of nested forwards */
     void (*outer_watch)(neap_ctx *c, neap_tensor *t);
-    bool captured;             /* a tensor that requires grad met an op, and no input does */
-    uint64_t first_storage;    /* storages above this id were made inside */
+    bool captured;          /* a tensor that requires grad met an op, and no input does */
+    uint64_t first_storage; /* storages above this id were made inside */
     int64_t dtype, device;
 };
 
@@ -88,11 +88,13 @@ static bool remember_inputs(neap_reentrant *r, neap_tensor *const *inputs, int n
     return true;
 }
 
-neap_reentrant *neap_reentrant_begin(neap_ctx *c, const neap_region_opts *o, neap_tensor *const *inputs, int n)
+neap_reentrant *neap_reentrant_begin(neap_ctx *c, const neap_region_opts *o, neap_tensor *const *inputs,
+                                     int n)
 {
     if (np_pending(c) || !np_grad_on(c)) return NULL;
     if (n > NEAP_MAX_RESULTS)
-        return np_fail(c, NEAP_E_ARG, "checkpoint: %d tensor arguments, at most %d are possible", n, NEAP_MAX_RESULTS);
+        return np_fail(c, NEAP_E_ARG, "checkpoint: %d tensor arguments, at most %d are possible", n,
+                       NEAP_MAX_RESULTS);
     neap_reentrant *r = np_obj_new(c, sizeof *r);
     if (!r) return NULL;
     c->n_regions++;
@@ -106,7 +108,8 @@ neap_reentrant *neap_reentrant_begin(neap_ctx *c, const neap_region_opts *o, nea
     np_ambient_entry *dtype = np_ambient_get(c, NP_AMB_DTYPE), *device = np_ambient_get(c, NP_AMB_DEVICE);
     r->dtype = dtype ? dtype->value : NEAP_FLOAT32;
     r->device = device ? device->value : 0;
-    if (remember_inputs(r, inputs, n)) r->grad_id = np_ambient_push(c, NP_AMB_GRAD, 0, NULL, "a reentrant checkpoint", NULL);
+    if (remember_inputs(r, inputs, n))
+        r->grad_id = np_ambient_push(c, NP_AMB_GRAD, 0, NULL, "a reentrant checkpoint", NULL);
     if (r->grad_id && r->preserve_rng)
         r->ranges_id = np_ambient_push(c, NP_AMB_REGION, 0, &r->ranges, r->name, NULL);
     if (np_pending(c)) {
@@ -147,7 +150,8 @@ static bool record(neap_reentrant *r, neap_tensor **results, int n)
     neap_fn fn = {backward, retain_user, release_user, r};
     neap_tensor *fresh[NEAP_MAX_RESULTS];
     if (n > NEAP_MAX_RESULTS)
-        return np_fail(c, NEAP_E_ARG, "%s: %d results, at most %d are possible", r->name, n, NEAP_MAX_RESULTS);
+        return np_fail(c, NEAP_E_ARG, "%s: %d results, at most %d are possible", r->name, n,
+                       NEAP_MAX_RESULTS);
     /* A result that came from outside, or has a place of its own, is given back as an alias: what others hold stays. */
     for (int j = 0; j < n; j++) {
         fresh[j] = results[j];
@@ -157,8 +161,13 @@ static bool record(neap_reentrant *r, neap_tensor **results, int n)
         np_drop(results[j]);
         results[j] = fresh[j];
     }
-    neap_custom f = {.size = sizeof f, .name = "checkpoint", .backward = fn, .inputs = r->borrowed, .n_inputs = r->n,
-                     .outputs = fresh, .n_outputs = n};
+    neap_custom f = {.size = sizeof f,
+                     .name = "checkpoint",
+                     .backward = fn,
+                     .inputs = r->borrowed,
+                     .n_inputs = r->n,
+                     .outputs = fresh,
+                     .n_outputs = n};
     neap_node *node = neap_custom_record(c, &f);
     return node != NULL || !np_pending(c);
 }
@@ -172,11 +181,11 @@ int neap_reentrant_end(neap_ctx *c, neap_reentrant *r, neap_tensor **results, in
     if (ok && !np_pending(c)) {
         if (!any(r) && r->captured)
             np_fail(c, NEAP_E_REENTRANT_CAPTURED,
-                    "%s: no argument requires grad, but the function uses tensors that do: their gradients would be lost; "
+                    "%s: no argument requires grad, but the function uses tensors that do: their gradients "
+                    "would be lost; "
                     "use {use_reentrant = false}, or pass such a tensor as an argument",
                     r->name);
-        else if (any(r) && pack_inputs(r))
-            record(r, results, n);
+        else if (any(r) && pack_inputs(r)) record(r, results, n);
     }
     for (int i = 0; i < r->n; i++) np_drop(r->borrowed[i]), r->borrowed[i] = NULL;
     drop(r);
@@ -189,14 +198,16 @@ static bool allowed(neap_ctx *c, const neap_reentrant *r)
 {
     if (np_pass_has_targets(c))
         return np_fail(c, NEAP_E_REENTRANT_GRAD,
-                       "%s: a reentrant checkpoint cannot run inside grad() or a backward with inputs; use backward(), or "
+                       "%s: a reentrant checkpoint cannot run inside grad() or a backward with inputs; use "
+                       "backward(), or "
                        "{use_reentrant = false}",
                        r->name);
     if (np_current_pass(c)->create_graph)
-        return np_fail(c, NEAP_E_REENTRANT_HIGHER,
-                       "%s: create_graph through a reentrant checkpoint would give incomplete second derivatives; use "
-                       "{use_reentrant = false}",
-                       r->name);
+        return np_fail(
+            c, NEAP_E_REENTRANT_HIGHER,
+            "%s: create_graph through a reentrant checkpoint would give incomplete second derivatives; use "
+            "{use_reentrant = false}",
+            r->name);
     return true;
 }
 
@@ -220,10 +231,12 @@ static bool enter(neap_reentrant *r, np_range_log *ranges, uint64_t ids[N_STATE]
 {
     neap_ctx *c = r->c;
     ids[0] = np_ambient_push(c, NP_AMB_GRAD, 1, NULL, r->name, NULL);
-    ids[1] = ids[0] ? np_ambient_push(c, NP_AMB_RECOMPUTE, (int64_t)c->next_storage + 1, NULL, r->name, NULL) : 0;
+    ids[1] =
+        ids[0] ? np_ambient_push(c, NP_AMB_RECOMPUTE, (int64_t)c->next_storage + 1, NULL, r->name, NULL) : 0;
     ids[2] = ids[1] ? np_ambient_push(c, NP_AMB_DTYPE, r->dtype, NULL, r->name, NULL) : 0;
     ids[3] = ids[2] ? np_ambient_push(c, NP_AMB_DEVICE, r->device, NULL, r->name, NULL) : 0;
-    ids[4] = ids[3] ? np_ambient_push(c, NP_AMB_REGION, 0, r->preserve_rng ? ranges : NULL, r->name, NULL) : 0;
+    ids[4] =
+        ids[3] ? np_ambient_push(c, NP_AMB_REGION, 0, r->preserve_rng ? ranges : NULL, r->name, NULL) : 0;
     ids[5] = ids[4] ? np_ambient_push(c, NP_AMB_TRACE, 0, NULL, r->name, NULL) : 0;
     ids[6] = ids[5] ? np_ambient_push(c, NP_AMB_INNER, 0, NULL, r->name, NULL) : 0;
     return ids[6] != 0;
@@ -236,8 +249,8 @@ static void leave(neap_ctx *c, const uint64_t ids[N_STATE])
 }
 
 /* Differentiates the results that require grad, with the gradients that arrived. */
-static bool differentiate(neap_ctx *c, neap_reentrant *r, struct neap_node *node, neap_values *made, neap_values *g,
-                          neap_tensor **leaves)
+static bool differentiate(neap_ctx *c, neap_reentrant *r, struct neap_node *node, neap_values *made,
+                          neap_values *g, neap_tensor **leaves)
 {
     neap_tensor *outs[NEAP_MAX_RESULTS], *grads[NEAP_MAX_RESULTS];
     int n = 0, requiring = 0;
@@ -249,10 +262,11 @@ static bool differentiate(neap_ctx *c, neap_reentrant *r, struct neap_node *node
         grads[n++] = g->in[j];
     }
     if (requiring == 0)
-        return np_fail(c, NEAP_E_NONE_REQUIRE_GRAD,
-                       "%s: no result of the function requires grad when it runs again: all are detached or made under "
-                       "no_grad; {use_reentrant = false} supports that",
-                       r->name);
+        return np_fail(
+            c, NEAP_E_NONE_REQUIRE_GRAD,
+            "%s: no result of the function requires grad when it runs again: all are detached or made under "
+            "no_grad; {use_reentrant = false} supports that",
+            r->name);
     return n == 0 || np_run_reentrant(c, node, outs, grads, n, leaves, r->n);
 }
 
@@ -266,11 +280,13 @@ static int backward(neap_ctx *c, void *user, neap_values *v)
     uint64_t ids[N_STATE] = {0};
     bool keep = np_current_pass(c)->keep_graph;
     if (c->region_depth_limit && c->region_depth >= c->region_depth_limit) {
-        np_fail(c, NEAP_E_NESTED_DEPTH, "%s: recomputes are nested %d deep; checkpoint fewer levels", r->name, c->region_depth);
+        np_fail(c, NEAP_E_NESTED_DEPTH, "%s: recomputes are nested %d deep; checkpoint fewer levels", r->name,
+                c->region_depth);
         return 1;
     }
     c->region_depth++;
-    bool ok = allowed(c, r) && make_leaves(r, leaves) && np_ranges_for_replay(c, &r->ranges, &ranges) && enter(r, &ranges, ids);
+    bool ok = allowed(c, r) && make_leaves(r, leaves) && np_ranges_for_replay(c, &r->ranges, &ranges) &&
+              enter(r, &ranges, ids);
     if (ok) {
         neap_fn fn = r->recompute;
         const char *op = c->op_name;

@@ -79,7 +79,8 @@ static void settle_cells(neap_region *r)
     }
 }
 
-static bool record_pack(neap_ctx *c, np_hook_pair *self, np_slot *s, neap_tensor *t, struct neap_node *owner_node)
+static bool record_pack(neap_ctx *c, np_hook_pair *self, np_slot *s, neap_tensor *t,
+                        struct neap_node *owner_node)
 {
     neap_region *r = self->owner;
     (void)owner_node;
@@ -154,7 +155,8 @@ static bool save_inputs(neap_ctx *c, neap_region *r, neap_tensor *const *inputs,
     r->input_storages = np_obj_new(c, sizeof *r->input_storages * (size_t)n);
     if (!r->input_storages) return false;
     for (int i = 0; i < n; i++) {
-        if (!np_slot_pack(c, &r->inputs[i], inputs[i], NULL, 0) || !np_slot_detach(&r->inputs[i])) return false;
+        if (!np_slot_pack(c, &r->inputs[i], inputs[i], NULL, 0) || !np_slot_detach(&r->inputs[i]))
+            return false;
         r->input_storages[i] = inputs[i] ? inputs[i]->st->id : 0;
     }
     return true;
@@ -209,7 +211,9 @@ neap_region *neap_region_begin(neap_ctx *c, const neap_region_opts *o, neap_tens
 {
     if (np_pending(c) || !np_grad_on(c) || !np_hooks_allowed(c)) return NULL;
     if (!o || !o->recompute.call || n < 0 || (n > 0 && !inputs))
-        return np_fail(c, NEAP_E_ARG, "checkpoint: options with a function to recompute, and the list of inputs, are needed");
+        return np_fail(
+            c, NEAP_E_ARG,
+            "checkpoint: options with a function to recompute, and the list of inputs, are needed");
     neap_region *r = region_new(c, o);
     if (!r) return NULL;
     if (!save_inputs(c, r, inputs, n)) goto fail;
@@ -241,8 +245,8 @@ void neap_region_end(neap_ctx *c, neap_region *r, int ok)
     np_region_drop(r);
 }
 
-int neap_checkpoint(neap_ctx *c, neap_fn fn, neap_tensor *const *inputs, int n, neap_tensor **results, int *n_results,
-                    const neap_region_opts *o)
+int neap_checkpoint(neap_ctx *c, neap_fn fn, neap_tensor *const *inputs, int n, neap_tensor **results,
+                    int *n_results, const neap_region_opts *o)
 {
     neap_region_opts opts;
     neap_region_opts_init(&opts);
@@ -258,14 +262,13 @@ int neap_checkpoint(neap_ctx *c, neap_fn fn, neap_tensor *const *inputs, int n, 
     if (!r && np_pending(c)) return 1;
     neap_values v = {.size = sizeof v, .in = inputs, .n_in = n};
     int status = fn.call(c, fn.user, &v);
-    if (status && !np_pending(c)) np_fail(c, NEAP_E_INTERNAL, "the checkpointed function failed without saying why");
+    if (status && !np_pending(c))
+        np_fail(c, NEAP_E_INTERNAL, "the checkpointed function failed without saying why");
     bool ok = !np_pending(c);
     if (r) neap_region_end(c, r, ok);
     for (int i = 0; i < v.n_out; i++) {
-        if (ok)
-            results[(*n_results)++] = v.out[i];
-        else
-            np_drop(v.out[i]);
+        if (ok) results[(*n_results)++] = v.out[i];
+        else np_drop(v.out[i]);
     }
     return !ok;
 }

@@ -12,8 +12,8 @@
 
 typedef struct np_entry { /* a recomputed value waiting to be fetched under one pass key */
     uint64_t key;
-    neap_tensor *t;       /* NULL: fetched already */
-    uint64_t version;     /* when it was saved */
+    neap_tensor *t;   /* NULL: fetched already */
+    uint64_t version; /* when it was saved */
     struct np_entry *next;
 } np_entry;
 
@@ -25,13 +25,14 @@ typedef struct np_marker {
 
 typedef struct np_saved_meta { /* what the forward saw at a position */
     uint8_t dtype, ndim, device;
-    bool captured;        /* made outside of the region and no input of it: must still be the same, unchanged */
+    bool captured; /* made outside of the region and no input of it: must still be the same, unchanged */
     int64_t shape[NEAP_MAX_DIMS];
-    np_version *cell;     /* captured: its version cell (counted) and version; inside values: version at the pack */
+    np_version
+        *cell; /* captured: its version cell (counted) and version; inside values: version at the pack */
     uint64_t version;
-    uint64_t storage;     /* id */
-    uint64_t hash;        /* determinism "values" */
-    bool mutated;         /* made inside, and changed in place after it was saved */
+    uint64_t storage; /* id */
+    uint64_t hash;    /* determinism "values" */
+    bool mutated;     /* made inside, and changed in place after it was saved */
 } np_saved_meta;
 
 /* A key under which the region has been recomputed; linked in the context until the pass ends. */
@@ -52,19 +53,19 @@ struct neap_region {
     size_t n, cap, cap_meta;
     np_marker **markers;
     np_saved_meta *metas;
-    size_t last_live;     /* 1 + index of the last live marker; 0: none */
+    size_t last_live; /* 1 + index of the last live marker; 0: none */
     int n_inputs;
     np_slot *inputs;
     uint64_t *input_storages; /* their ids */
     neap_fn recompute;
     np_range_log ranges;
-    np_hook_pair *pair;   /* in force during the forward */
+    np_hook_pair *pair;           /* in force during the forward */
     uint64_t hooks_id, ranges_id; /* ambient entries of the forward */
-    int64_t dtype, device; /* defaults at the forward */
-    uint64_t first_storage; /* storages above this id were made inside */
+    int64_t dtype, device;        /* defaults at the forward */
+    uint64_t first_storage;       /* storages above this id were made inside */
     bool debug;
     struct neap_selective *selective; /* stores that recorded its forward; strong */
-    struct np_oplog *log;  /* the forward's ops (determinism "ops", "values", debug), or NULL */
+    struct np_oplog *log;             /* the forward's ops (determinism "ops", "values", debug), or NULL */
     uint64_t trace_id;
     void (*where)(neap_ctx *c, void *user, char *buf, size_t n);
 };

@@ -62,10 +62,8 @@ static np_sac_entry *new_entry(neap_selective *s, int op)
     e->op = op;
     e->nth = ++s->count[op];
     e->next = -1;
-    if (s->tail[op] >= 0)
-        v[s->tail[op]].next = (int)s->n;
-    else
-        s->head[op] = (int)s->n;
+    if (s->tail[op] >= 0) v[s->tail[op]].next = (int)s->n;
+    else s->head[op] = (int)s->n;
     s->tail[op] = (int)s->n++;
     return e;
 }
@@ -102,8 +100,15 @@ static int ask(neap_selective *s, np_frame *f, int nth)
     for (int i = 0; ok && i < n_in; i++) ok = !f->in[i] || (in[i] = np_tensor_alias(f->in[i]));
     for (int j = 0; ok && j < n_out; j++) ok = (out[j] = np_tensor_alias(f->out[j])) != NULL;
     if (ok && push_off(c, off)) {
-        neap_policy_call call = {.size = sizeof call, .op = f->op->name, .op_index = f->op->index, .nth = nth, .in = in,
-                                 .n_in = n_in, .out = out, .n_out = n_out, .frame = f};
+        neap_policy_call call = {.size = sizeof call,
+                                 .op = f->op->name,
+                                 .op_index = f->op->index,
+                                 .nth = nth,
+                                 .in = in,
+                                 .n_in = n_in,
+                                 .out = out,
+                                 .n_out = n_out,
+                                 .frame = f};
         const char *op = c->op_name;
         answer = s->o.policy(c, s->o.user, &call);
         c->op_name = op;
@@ -122,7 +127,8 @@ static int ask(neap_selective *s, np_frame *f, int nth)
 /* The innermost hooks of the user's own, looking past those of regions. */
 static np_hook_pair *user_pair(neap_ctx *c)
 {
-    for (np_ambient_entry *e = np_ambient_get(c, NP_AMB_HOOKS); e; e = np_ambient_below(c, NP_AMB_HOOKS, e->id)) {
+    for (np_ambient_entry *e = np_ambient_get(c, NP_AMB_HOOKS); e;
+         e = np_ambient_below(c, NP_AMB_HOOKS, e->id)) {
         np_hook_pair *p = e->payload;
         if (p && !p->pack) return p->disabled ? NULL : p;
     }
@@ -133,7 +139,8 @@ static bool pack_kept(neap_ctx *c, np_sac_kept *k, np_hook_pair *pair, neap_tens
 {
     uint64_t off[N_OFF] = {0};
     neap_tensor *alias = np_tensor_alias(t);
-    bool ok = alias && push_off(c, off) && pair->h.pack(c, pair->h.user, alias, &k->packed) == 0 && !np_pending(c);
+    bool ok =
+        alias && push_off(c, off) && pair->h.pack(c, pair->h.user, alias, &k->packed) == 0 && !np_pending(c);
     pop_off(c, off);
     np_drop(alias);
     if (!ok) return false;
@@ -158,8 +165,9 @@ static bool keep(neap_selective *s, np_sac_entry *e, np_frame *f, int decision)
     bool to_host = decision == NEAP_MUST_CPU_OFFLOAD || decision == NEAP_PREFER_CPU_OFFLOAD;
     if (pair && s->o.respect_hooks < 0 && !s->warned) {
         s->warned = true;
-        np_logf(c, 2, "checkpoint: values kept by a policy bypass the saved-tensors hooks around it; say so with "
-                      "respect_saved_tensors_hooks = false, or hand them over with true [W-SAC-HOOKS]");
+        np_logf(c, 2,
+                "checkpoint: values kept by a policy bypass the saved-tensors hooks around it; say so with "
+                "respect_saved_tensors_hooks = false, or hand them over with true [W-SAC-HOOKS]");
     }
     for (int j = 0; j < f->n_out; j++) {
         np_sac_kept *k = &e->kept[j];
@@ -192,7 +200,8 @@ static bool note_uses(neap_selective *s, np_sac_entry *e, const np_frame *f)
     if (f->n_in == 0) return true;
     e->in_storages = np_obj_new(s->c, sizeof *e->in_storages * (size_t)f->n_in);
     if (!e->in_storages) return false;
-    for (int i = 0; i < f->n_in; i++) e->in_storages[i] = f->in[i] && !f->in[i]->number ? f->in[i]->st->id : 0;
+    for (int i = 0; i < f->n_in; i++)
+        e->in_storages[i] = f->in[i] && !f->in[i]->number ? f->in[i]->st->id : 0;
     return true;
 }
 
@@ -210,7 +219,8 @@ static bool record_call(neap_ctx *c, void *user, np_frame *f, uint64_t id)
     if (save && inplace) {
         if (decision == NEAP_MUST_SAVE || decision == NEAP_MUST_CPU_OFFLOAD)
             return np_fail(c, NEAP_E_SAC_INPLACE,
-                           "an in-place op cannot be saved: its result is its argument; save the op before it, or answer "
+                           "an in-place op cannot be saved: its result is its argument; save the op before "
+                           "it, or answer "
                            "\"prefer_save\"");
         save = false;
     }
@@ -271,8 +281,10 @@ static void warn_unused(neap_selective *s)
 {
     for (int k = 0; !s->o.policy && k < NP_N_OPS; k++)
         if (s->listed[k] && !s->count[k])
-            np_logf(s->c, 2, "checkpoint: the policy lists %s, which never ran in the function: nothing is saved for it",
-                    np_ops[k]->name);
+            np_logf(
+                s->c, 2,
+                "checkpoint: the policy lists %s, which never ran in the function: nothing is saved for it",
+                np_ops[k]->name);
 }
 
 static void record_end(neap_ctx *c, void *user)
@@ -292,10 +304,12 @@ static bool fail_unknown(neap_ctx *c, neap_selective *s, const np_frame *f)
 {
     int op = f->op->index;
     if (s->head[op] < 0)
-        return np_fail(c, NEAP_E_SAC_NOOP,
-                       "the recompute runs it, the forward did not: the function depends on something that changed");
+        return np_fail(
+            c, NEAP_E_SAC_NOOP,
+            "the recompute runs it, the forward did not: the function depends on something that changed");
     return np_fail(c, NEAP_E_SAC_INDEX,
-                   "the recompute runs it a %d. time, the forward ran it %d times: the function depends on something that "
+                   "the recompute runs it a %d. time, the forward ran it %d times: the function depends on "
+                   "something that "
                    "changed",
                    s->count[op] + 1, s->count[op]);
 }
@@ -315,7 +329,8 @@ static bool dry_results(neap_ctx *c, neap_selective *s, const np_sac_entry *e, n
     for (int j = 0; j < f->n_out; j++) {
         const np_out_meta *m = &f->meta[j];
         bool own = j == 0 && (f->op->tags & NP_INPLACE);
-        f->out[j] = own ? np_hold_ref(f->in[0]) : np_tensor_dry(c, f->dev, (neap_dtype)m->dtype, m->ndim, m->shape);
+        f->out[j] =
+            own ? np_hold_ref(f->in[0]) : np_tensor_dry(c, f->dev, (neap_dtype)m->dtype, m->ndim, m->shape);
         if (!f->out[j]) return false;
     }
     return true;
@@ -327,9 +342,11 @@ static neap_tensor *take(neap_selective *s, const np_sac_entry *e, const np_sac_
     if (k->pair) return k->pair->h.unpack(c, k->pair->h.user, k->packed);
     if (!s->o.allow_mutation && k->t->st->version->n != k->version)
         return np_fail(c, NEAP_E_SAC_MUTATED,
-                       "the saved result of run %d of %s was changed in place (version %llu expected, %llu found); use the "
+                       "the saved result of run %d of %s was changed in place (version %llu expected, %llu "
+                       "found); use the "
                        "out-of-place form, or {allow_cache_entry_mutation = true}",
-                       e->nth, f->op->name, (unsigned long long)k->version, (unsigned long long)k->t->st->version->n);
+                       e->nth, f->op->name, (unsigned long long)k->version,
+                       (unsigned long long)k->t->st->version->n);
     if (!k->from) return np_tensor_alias(k->t);
     neap_tensor *t = np_tensor_new(c, k->from, (neap_dtype)k->t->dtype, k->t->ndim, k->t->shape);
     if (t && !np_copy_into(c, t, k->t)) np_drop(t), t = NULL;
@@ -359,7 +376,8 @@ static bool replay_call(neap_ctx *c, void *user, np_frame *f, uint64_t id)
         return true;
     default:
         return np_fail(c, NEAP_E_SAC_AGAIN,
-                       "a second backward needs run %d of %s, whose saved result is used up; pass {keep_entries = true} with "
+                       "a second backward needs run %d of %s, whose saved result is used up; pass "
+                       "{keep_entries = true} with "
                        "the policy",
                        e->nth, f->op->name);
     }

@@ -7,20 +7,20 @@
 typedef enum np_sac_state {
     NP_SAC_RECOMPUTE,
     NP_SAC_SAVED,
-    NP_SAC_DRY,      /* saved, but nothing needs it */
+    NP_SAC_DRY, /* saved, but nothing needs it */
     NP_SAC_CONSUMED
 } np_sac_state;
 
 typedef struct np_sac_kept { /* one result: an alias, a host copy, or what the user's hooks packed */
     neap_tensor *t;
     uint64_t version;
-    np_device *from;         /* offloaded: where it was */
+    np_device *from; /* offloaded: where it was */
     void *packed;
     np_hook_pair *pair;
 } np_sac_kept;
 
 typedef struct np_sac_entry { /* the n-th run of an op */
-    int op, nth, next;       /* next entry of the same op, -1 */
+    int op, nth, next;        /* next entry of the same op, -1 */
     uint8_t state;
     bool view, needed;
     int n_out, n_in;
@@ -33,7 +33,7 @@ struct neap_selective {
     neap_ctx *c;
     neap_selective_opts o;
     np_mode recorder, replayer;
-    neap_region *region;     /* during the forward */
+    neap_region *region;         /* during the forward */
     struct neap_selective *next; /* of the same region */
     np_sac_entry *v;
     size_t n, cap;

@@ -15,7 +15,7 @@
 #include "io/file.h"
 #include "tensor/tensor.h"
 
-#define BLOCK      ((size_t)16 << 20)
+#define BLOCK ((size_t)16 << 20)
 #define TEMP_TRIES 10000
 
 static bool fail_write(np_atomic *a, const char *what, const char *path, int code)

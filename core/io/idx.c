@@ -10,8 +10,8 @@
 #include "io/file.h"
 #include "tensor/tensor.h"
 
-#define INPUT          ((size_t)64 << 10)
-#define RAW            ((size_t)64 << 10)
+#define INPUT ((size_t)64 << 10)
+#define RAW ((size_t)64 << 10)
 #define GZIP_MAX_RATIO 1032
 
 typedef struct idx_stream { /* the file's bytes, unpacked if it is gzip */

@@ -7,7 +7,7 @@
 #include "base/ctx.h"
 #include "io/file.h"
 
-#define J(v)  ((json_t *)(uintptr_t)(v))
+#define J(v) ((json_t *)(uintptr_t)(v))
 #define NP(v) ((np_json *)(v))
 
 np_json *np_json_parse(neap_ctx *c, const char *file, const char *text, size_t n)
@@ -23,33 +23,18 @@ np_json *np_json_parse(neap_ctx *c, const char *file, const char *text, size_t n
                    np_path_text(name, file), e.position, e.text);
 }
 
-void np_json_free(np_json *root)
-{
-    json_decref(J(root));
-}
+void np_json_free(np_json *root) { json_decref(J(root)); }
 
-bool np_json_is_object(const np_json *v)
-{
-    return json_is_object(J(v));
-}
-bool np_json_is_array(const np_json *v)
-{
-    return json_is_array(J(v));
-}
+bool np_json_is_object(const np_json *v) { return json_is_object(J(v)); }
+bool np_json_is_array(const np_json *v) { return json_is_array(J(v)); }
 
 int64_t np_json_length(const np_json *v)
 {
     return (int64_t)(json_is_object(J(v)) ? json_object_size(J(v)) : json_array_size(J(v)));
 }
 
-np_json *np_json_at(const np_json *array, int64_t i)
-{
-    return NP(json_array_get(J(array), (size_t)i));
-}
-np_json *np_json_get(const np_json *object, const char *key)
-{
-    return NP(json_object_get(J(object), key));
-}
+np_json *np_json_at(const np_json *array, int64_t i) { return NP(json_array_get(J(array), (size_t)i)); }
+np_json *np_json_get(const np_json *object, const char *key) { return NP(json_object_get(J(object), key)); }
 
 bool np_json_int(const np_json *v, int64_t *out)
 {
@@ -58,27 +43,12 @@ bool np_json_int(const np_json *v, int64_t *out)
     return true;
 }
 
-const char *np_json_string(const np_json *v)
-{
-    return json_string_value(J(v));
-}
+const char *np_json_string(const np_json *v) { return json_string_value(J(v)); }
 
-void *np_json_first(np_json *object)
-{
-    return json_object_iter(J(object));
-}
-void *np_json_next(np_json *object, void *it)
-{
-    return json_object_iter_next(J(object), it);
-}
-const char *np_json_key(void *it)
-{
-    return json_object_iter_key(it);
-}
-np_json *np_json_value(void *it)
-{
-    return NP(json_object_iter_value(it));
-}
+void *np_json_first(np_json *object) { return json_object_iter(J(object)); }
+void *np_json_next(np_json *object, void *it) { return json_object_iter_next(J(object), it); }
+const char *np_json_key(void *it) { return json_object_iter_key(it); }
+np_json *np_json_value(void *it) { return NP(json_object_iter_value(it)); }
 
 char *np_json_quote(neap_ctx *c, const char *what, const char *s)
 {
@@ -94,7 +64,4 @@ char *np_json_quote(neap_ctx *c, const char *what, const char *s)
     return text ? text : np_fail_nomem(c, 0);
 }
 
-void np_json_free_text(char *s)
-{
-    free(s);
-}
+void np_json_free_text(char *s) { free(s); }

@@ -13,7 +13,7 @@
 #include "tensor/tensor.h"
 
 #define MAX_HEADER 65535 /* a right header has about 100 bytes */
-#define MAGIC      "\x93NUMPY"
+#define MAGIC "\x93NUMPY"
 
 typedef struct npy_header {
     neap_dtype dtype;

@@ -40,10 +40,7 @@ struct neap_file {
 static const char *const DTYPE_NAMES[NEAP_N_DTYPES] = {"F32", "F64", "F16", "BF16", "I64",
                                                        "I32", "I8",  "U8",  "BOOL"};
 
-const char *np_st_dtype_name(neap_dtype d)
-{
-    return DTYPE_NAMES[d];
-}
+const char *np_st_dtype_name(neap_dtype d) { return DTYPE_NAMES[d]; }
 
 bool np_st_dtype_parse(const char *name, neap_dtype *out)
 {
@@ -299,20 +296,14 @@ void neap_file_free(neap_file *f)
     np_obj_free(f->c, f, sizeof *f);
 }
 
-int neap_file_count(const neap_file *f)
-{
-    return (int)f->n;
-}
+int neap_file_count(const neap_file *f) { return (int)f->n; }
 
 const char *neap_file_name(const neap_file *f, int i)
 {
     return i >= 0 && (size_t)i < f->n ? f->entry[i].name : NULL;
 }
 
-int neap_file_n_metadata(const neap_file *f)
-{
-    return (int)f->n_meta;
-}
+int neap_file_n_metadata(const neap_file *f) { return (int)f->n_meta; }
 
 const char *neap_file_metadata(const neap_file *f, int i, const char **key)
 {

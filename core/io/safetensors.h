@@ -11,8 +11,8 @@
 #include "tensor/tensor.h"
 
 #define NP_ST_MAX_HEADER 100000000 /* bytes, as every reader of the format demands */
-#define NP_ST_ALIAS      "neap.alias."
-#define NP_ST_METADATA   "__metadata__"
+#define NP_ST_ALIAS "neap.alias."
+#define NP_ST_METADATA "__metadata__"
 
 /* "F32" and back. */
 const char *np_st_dtype_name(neap_dtype d);

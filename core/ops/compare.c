@@ -52,11 +52,12 @@ static bool infer_test(np_frame *f)
 }
 
 #define COMPARE_OP(opname) \
-    NP_OP(opname) = { NP_NAMED(opname), .args = "a:N b:N -> y:T", .tags = NP_POINTWISE | NP_CHEAP | NP_NODIFF, \
-        .infer = np_infer_compare, .sample = np_sample_binary };
+    NP_OP(opname) = {NP_NAMED(opname), .args = "a:N b:N -> y:T", \
+                     .tags = NP_POINTWISE | NP_CHEAP | NP_NODIFF, .infer = np_infer_compare, \
+                     .sample = np_sample_binary};
 #define TEST_OP(opname) \
-    NP_OP(opname) = { NP_NAMED(opname), .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP | NP_NODIFF, \
-        .infer = infer_test, .sample = np_sample_unary };
+    NP_OP(opname) = {NP_NAMED(opname), .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP | NP_NODIFF, \
+                     .infer = infer_test, .sample = np_sample_unary};
 COMPARE_OP(eq)
 COMPARE_OP(ne)
 COMPARE_OP(lt)

@@ -6,10 +6,7 @@
 #include "autograd/autograd.h"
 #include "ops/sample.h"
 
-static inline bool copy_first(np_frame *f)
-{
-    return np_copy_into(f->c, f->out[0], f->in[0]);
-}
+static inline bool copy_first(np_frame *f) { return np_copy_into(f->c, f->out[0], f->in[0]); }
 
 /* The part of y that begins at position `at` of dim d, of the given size there. */
 static inline neap_tensor part_of(const neap_tensor *y, int d, int64_t at, int64_t size)
@@ -23,22 +20,10 @@ static inline neap_tensor part_of(const neap_tensor *y, int d, int64_t at, int64
     return part;
 }
 
-NP_CPU(clone)(np_frame *f)
-{
-    return copy_first(f);
-}
-NP_CPU(contiguous)(np_frame *f)
-{
-    return copy_first(f);
-}
-NP_CPU(to)(np_frame *f)
-{
-    return copy_first(f);
-}
-NP_CPU(copy_)(np_frame *f)
-{
-    return np_copy_into(f->c, f->out[0], f->in[1]);
-}
+NP_CPU(clone)(np_frame *f) { return copy_first(f); }
+NP_CPU(contiguous)(np_frame *f) { return copy_first(f); }
+NP_CPU(to)(np_frame *f) { return copy_first(f); }
+NP_CPU(copy_)(np_frame *f) { return np_copy_into(f->c, f->out[0], f->in[1]); }
 static inline bool fill_attr(np_frame *f)
 {
     int64_t v;
@@ -46,26 +31,11 @@ static inline bool fill_attr(np_frame *f)
         return np_fill_integer(f->c, f->out[0], v);
     return np_fill_value(f->c, f->out[0], f->attr[0].f);
 }
-NP_CPU(fill_)(np_frame *f)
-{
-    return fill_attr(f);
-}
-NP_CPU(zero_)(np_frame *f)
-{
-    return np_fill_zero(f->c, f->out[0]);
-}
-NP_CPU(zeros_like)(np_frame *f)
-{
-    return np_fill_zero(f->c, f->out[0]);
-}
-NP_CPU(ones_like)(np_frame *f)
-{
-    return np_fill_value(f->c, f->out[0], 1);
-}
-NP_CPU(full_like)(np_frame *f)
-{
-    return fill_attr(f);
-}
+NP_CPU(fill_)(np_frame *f) { return fill_attr(f); }
+NP_CPU(zero_)(np_frame *f) { return np_fill_zero(f->c, f->out[0]); }
+NP_CPU(zeros_like)(np_frame *f) { return np_fill_zero(f->c, f->out[0]); }
+NP_CPU(ones_like)(np_frame *f) { return np_fill_value(f->c, f->out[0], 1); }
+NP_CPU(full_like)(np_frame *f) { return fill_attr(f); }
 
 NP_CPU(flip)(np_frame *f)
 {
@@ -111,14 +81,8 @@ NP_CPU(stack)(np_frame *f)
 
 #ifdef NP_BASE_ONLY
 
-static void s_int(np_sampler *s, int k, int64_t v)
-{
-    s->attr[k] = (np_attr){.i = v, .has = 1};
-}
-static void s_float(np_sampler *s, int k, double v)
-{
-    s->attr[k] = (np_attr){.f = v, .has = 1};
-}
+static void s_int(np_sampler *s, int k, int64_t v) { s->attr[k] = (np_attr){.i = v, .has = 1}; }
+static void s_float(np_sampler *s, int k, double v) { s->attr[k] = (np_attr){.f = v, .has = 1}; }
 
 /* A view of in[0] that is in[0]: when an op has nothing to do. */
 static void meta_alias(np_frame *f)
@@ -127,10 +91,7 @@ static void meta_alias(np_frame *f)
     np_meta_view(f, 0, x->ndim, x->shape, x->stride, x->offset);
 }
 
-static void identity_grad(np_back *b)
-{
-    b->dx[0] = b->g[0];
-}
+static void identity_grad(np_back *b) { b->dx[0] = b->g[0]; }
 
 /* ---- copies of one tensor */
 
@@ -154,10 +115,7 @@ static bool flip_infer(np_frame *f)
     return true;
 }
 
-static void flip_grad(np_back *b)
-{
-    b->dx[0] = np_flip(b, b->g[0], b->attr[0].v, b->attr[0].n);
-}
+static void flip_grad(np_back *b) { b->dx[0] = np_flip(b, b->g[0], b->attr[0].v, b->attr[0].n); }
 
 static bool flip_sample(np_sampler *s, int i)
 {
@@ -170,8 +128,8 @@ static bool flip_sample(np_sampler *s, int i)
 }
 
 NP_OP(flip) = {
-    NP_NAMED(flip),      .args = "x:T dims:dims -> y:T", .tags = NP_CHEAP | NP_ANYWHERE,
-    .infer = flip_infer, .grad = flip_grad,              .sample = flip_sample,
+    NP_NAMED(flip),    .args = "x:T dims:dims -> y:T", .tags = NP_CHEAP | NP_ANYWHERE, .infer = flip_infer,
+    .grad = flip_grad, .sample = flip_sample,
 };
 
 /* contiguous(x): x with its elements in row-major order in memory; a view of x itself when they are already.
@@ -263,8 +221,8 @@ static bool value_sample(np_sampler *s, int i)
 
 /* full_like(x, value): one value everywhere, with the shape, dtype and device of x. */
 NP_OP(full_like) = {
-    NP_NAMED(full_like),    .args = "x:T value:float -> y:T", .tags = NP_CHEAP | NP_NODIFF | NP_ANYWHERE,
-    .infer = value_infer,   .sample = value_sample,
+    NP_NAMED(full_like),  .args = "x:T value:float -> y:T", .tags = NP_CHEAP | NP_NODIFF | NP_ANYWHERE,
+    .infer = value_infer, .sample = value_sample,
 };
 
 /* ---- writing in place */

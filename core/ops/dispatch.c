@@ -19,10 +19,11 @@ static NP_APART bool check_inplace(np_frame *f, bool recording)
     const np_out_meta *m = &f->meta[0];
     if (x->number) return np_fail(c, NEAP_E_ARG, "a number cannot be changed in place");
     if (np_overlaps_itself(x))
-        return np_fail(c, NEAP_E_OVERLAP,
-                       "cannot write to %s: several of its elements share one memory place (an expanded tensor); "
-                       "write to x:clone()",
-                       np_tensor_text(got, sizeof got, x));
+        return np_fail(
+            c, NEAP_E_OVERLAP,
+            "cannot write to %s: several of its elements share one memory place (an expanded tensor); "
+            "write to x:clone()",
+            np_tensor_text(got, sizeof got, x));
     bool same = m->ndim == x->ndim;
     for (int d = 0; same && d < x->ndim; d++) same = m->shape[d] == x->shape[d];
     if (!same)
@@ -30,13 +31,15 @@ static NP_APART bool check_inplace(np_frame *f, bool recording)
                        np_shape_text(got, sizeof got, m->ndim, m->shape),
                        np_shape_text(want, sizeof want, x->ndim, x->shape));
     if (np_dtype_kind((neap_dtype)m->dtype) > np_dtype_kind((neap_dtype)x->dtype))
-        return np_fail(c, NEAP_E_DTYPE, "a %s result cannot be stored in a %s tensor in place; convert with :to first",
+        return np_fail(c, NEAP_E_DTYPE,
+                       "a %s result cannot be stored in a %s tensor in place; convert with :to first",
                        np_dtype_name((neap_dtype)m->dtype), np_dtype_name((neap_dtype)x->dtype));
     if (!np_grad_on(c) || !recording) return true;
     if (np_requires_grad(x) && !x->ag->node)
-        return np_fail(c, NEAP_E_LEAF_INPLACE,
-                       "a leaf that requires grad cannot be changed in place while gradients are recorded; use the "
-                       "out-of-place form, or neap.no_grad");
+        return np_fail(
+            c, NEAP_E_LEAF_INPLACE,
+            "a leaf that requires grad cannot be changed in place while gradients are recorded; use the "
+            "out-of-place form, or neap.no_grad");
     return true;
 }
 
@@ -80,7 +83,8 @@ static bool remember_base(np_frame *f, neap_tensor *out)
     neap_tensor *x = f->in[0], *base = x->ag && x->ag->base ? x->ag->base : x;
     bool on = np_grad_on(f->c);
     bool inside = !on && f->c->pass; /* gradients on their way: nobody records into them */
-    if (!np_is_float((neap_dtype)out->dtype) || (inside && !np_requires_grad(x) && !np_requires_grad(base))) return true;
+    if (!np_is_float((neap_dtype)out->dtype) || (inside && !np_requires_grad(x) && !np_requires_grad(base)))
+        return true;
     if (!np_ag(out)) return false;
     out->ag->base = np_hold_ref(base);
     out->ag->base_node = base->ag ? base->ag->node : NULL;
@@ -108,7 +112,8 @@ static NP_INLINE bool allocate(np_frame *f, bool inplace)
     if (inplace) f->out[j++] = np_hold_ref(f->in[0]);
     for (; j < f->n_out; j++) {
         const np_out_meta *m = &f->meta[j];
-        f->out[j] = m->view ? make_view(f, m) : np_tensor_new(f->c, f->dev, (neap_dtype)m->dtype, m->ndim, m->shape);
+        f->out[j] =
+            m->view ? make_view(f, m) : np_tensor_new(f->c, f->dev, (neap_dtype)m->dtype, m->ndim, m->shape);
         if (!f->out[j]) return false;
     }
     return true;
@@ -154,12 +159,13 @@ static NP_INLINE bool compute(np_frame *f, const np_op *impl, np_kernel kernel, 
     if (!allocate(f, inplace)) return false;
     if (views) return true;
     c->counts[f->op->index].kernels++;
-    if (!kernel(f)) np_fail(c, NEAP_E_INTERNAL, "the kernel failed without saying why"); /* unless it said so */
+    if (!kernel(f))
+        np_fail(c, NEAP_E_INTERNAL, "the kernel failed without saying why"); /* unless it said so */
     return !np_pending(c);
 }
 
-static NP_INLINE bool inner_or_compute(np_frame *f, const np_ambient_entry *inner, const np_op *impl, np_kernel kernel,
-                                       bool inplace)
+static NP_INLINE bool inner_or_compute(np_frame *f, const np_ambient_entry *inner, const np_op *impl,
+                                       np_kernel kernel, bool inplace)
 {
     if (inner && inner->payload) {
         np_mode *m = inner->payload;
@@ -178,7 +184,8 @@ bool np_compute_below(np_frame *f, uint64_t id)
 /* Counters of random ops. Streams only move forward: a call that fails later keeps its range. */
 static NP_APART np_rng_range reserve(np_frame *f, const np_op_facts *facts)
 {
-    neap_generator *g = facts->gen_attr >= 0 && f->attr[facts->gen_attr].has ? f->attr[facts->gen_attr].gen : NULL;
+    neap_generator *g =
+        facts->gen_attr >= 0 && f->attr[facts->gen_attr].has ? f->attr[facts->gen_attr].gen : NULL;
     return np_generator_reserve(f->c, g ? g : f->dev->generator, f->rng_n);
 }
 
@@ -199,9 +206,10 @@ static NP_APART bool check_stale_views(np_frame *f)
     for (int i = 0; i < f->n_in; i++) {
         const neap_tensor *t = f->in[i];
         if (t && t->ag && is_stale(t))
-            return np_fail(f->c, NEAP_E_INPLACE,
-                           "argument %d is a view taken before its base was changed in place; take the view again",
-                           i + f->c->base);
+            return np_fail(
+                f->c, NEAP_E_INPLACE,
+                "argument %d is a view taken before its base was changed in place; take the view again",
+                i + f->c->base);
     }
     return true;
 }
@@ -221,16 +229,17 @@ static inline bool run(np_frame *f, const np_op_facts *facts, bool touched)
     const np_op *impl = impl_of(f->op);
     const bool inplace = (f->op->tags & NP_INPLACE) != 0;
     f->n_out = facts->n_results + facts->n_aux;
-    if (!impl->infer(f)) return np_fail(c, NEAP_E_INTERNAL, "infer failed without saying why"); /* unless it said so */
+    if (!impl->infer(f))
+        return np_fail(c, NEAP_E_INTERNAL, "infer failed without saying why"); /* unless it said so */
     trace(f);
     const bool recording = touched && records(f, impl);
     if (inplace && !check_inplace(f, recording)) return false;
     np_kernel kernel = find_kernel(f, impl);
     if (!kernel && !impl->ref && !all_views(f))
-        return np_fail(c, NEAP_E_NOKERNEL, "no kernel on %s; move the operands with :to(\"cpu\")", f->dev->name);
+        return np_fail(c, NEAP_E_NOKERNEL, "no kernel on %s; move the operands with :to(\"cpu\")",
+                       f->dev->name);
     if (recording && !check_stale_views(f)) return false;
-    if (recording && inplace && f->in[0]->ag && f->in[0]->ag->base)
-        return np_write_through_view(f);
+    if (recording && inplace && f->in[0]->ag && f->in[0]->ag->base) return np_write_through_view(f);
     if (f->rng_n) f->rng = reserve(f, facts);
 
     struct neap_node *node = NULL;
@@ -251,7 +260,8 @@ static NP_APART bool fail_missing(np_frame *f, const np_op_facts *facts)
     const np_schema *s = &facts->schema;
     for (int k = 0; k < s->n_args; k++) {
         const np_arg *a = &s->arg[k];
-        if (a->type <= NP_ARG_NUMBER && (facts->required >> a->slot & 1) && (a->slot >= f->n_in || !f->in[a->slot]))
+        if (a->type <= NP_ARG_NUMBER && (facts->required >> a->slot & 1) &&
+            (a->slot >= f->n_in || !f->in[a->slot]))
             return np_fail(f->c, NEAP_E_ARG, "argument '%s' is missing", a->name);
     }
     return np_fail(f->c, NEAP_E_INTERNAL, "a required argument is missing");
@@ -263,7 +273,8 @@ static NP_APART bool required_present(np_frame *f, const np_op_facts *facts)
     if (facts->schema.list) {
         if (f->n_in == 0) return np_fail(f->c, NEAP_E_ARG, "the list of tensors is empty");
         for (int i = 0; i < f->n_in; i++)
-            if (!f->in[i]) return np_fail(f->c, NEAP_E_ARG, "tensor %d of the list is missing", i + f->c->base);
+            if (!f->in[i])
+                return np_fail(f->c, NEAP_E_ARG, "tensor %d of the list is missing", i + f->c->base);
         return true;
     }
     if (f->n_in < facts->n_needed) return fail_missing(f, facts);
@@ -299,6 +310,9 @@ static NP_APART bool enter(np_frame *f, const np_ambient_entry *mode, bool fresh
     return ok;
 }
 
-bool np_dispatch_below(np_frame *f, uint64_t id) { return enter(f, np_ambient_below(f->c, NP_AMB_MODE, id), false); }
+bool np_dispatch_below(np_frame *f, uint64_t id)
+{
+    return enter(f, np_ambient_below(f->c, NP_AMB_MODE, id), false);
+}
 
 bool np_dispatch(np_frame *f) { return enter(f, np_ambient_get(f->c, NP_AMB_MODE), true); }

@@ -26,11 +26,12 @@ static inline neap_tensor *resolve(np_frame *f, neap_tensor *ids, int64_t size, 
         char at[120];
         np_position_text(at, sizeof at, ids, i, c->base);
         if (strict)
-            np_fail(c, NEAP_E_LABEL, "ids%s is %lld, but the table has %lld rows: ids are %lld..%lld%s", at, (long long)v,
-                    (long long)size, (long long)base, (long long)(base + size - 1),
+            np_fail(c, NEAP_E_LABEL, "ids%s is %lld, but the table has %lld rows: ids are %lld..%lld%s", at,
+                    (long long)v, (long long)size, (long long)base, (long long)(base + size - 1),
                     base ? "; for ids that count from 0 pass {base = 0}" : "");
         else
-            np_fail(c, NEAP_E_INDEX, "ids%s is %lld, but positions are %lld..%lld, or -1..-%lld from the end%s", at,
+            np_fail(c, NEAP_E_INDEX,
+                    "ids%s is %lld, but positions are %lld..%lld, or -1..-%lld from the end%s", at,
                     (long long)v, (long long)base, (long long)(base + size - 1), (long long)size,
                     base ? "; they count from 1, for others pass {base = 0}" : "");
         np_drop(out);
@@ -61,7 +62,7 @@ typedef struct rows_job {
     int64_t outer, size, n, inner, per_chunk, skip; /* skip: a position that takes no part, -1 none */
     size_t es;
     enum { ROWS_READ, ROWS_PUT, ROWS_ADD } what;
-    neap_dtype t;                /* ROWS_ADD: float32, float64 or int64 */
+    neap_dtype t; /* ROWS_ADD: float32, float64 or int64 */
 } rows_job;
 
 static inline void read_chunk(void *arg, int64_t chunk)
@@ -123,8 +124,12 @@ static inline bool run_rows(neap_ctx *c, rows_job *j)
 
 static inline rows_job rows_of(const int64_t *shape, int ndim, int dim, const neap_tensor *ids)
 {
-    return (rows_job){ .outer = sizes(shape, 0, dim), .size = shape[dim], .inner = sizes(shape, dim + 1, ndim),
-                       .n = ids->numel, .ids = NP_DATA(int64_t, ids), .skip = -1 };
+    return (rows_job){.outer = sizes(shape, 0, dim),
+                      .size = shape[dim],
+                      .inner = sizes(shape, dim + 1, ndim),
+                      .n = ids->numel,
+                      .ids = NP_DATA(int64_t, ids),
+                      .skip = -1};
 }
 
 /* out[0] = x[..., ids, ...] */
@@ -144,8 +149,8 @@ static inline bool select_rows(np_frame *f, int dim, neap_tensor *ids_in, int64_
 }
 
 /* out[0] = start (NULL: zeros), then rows of src put or added at ids. Safe when out[0] is `start` (in place). */
-static inline bool write_rows(np_frame *f, int dim, neap_tensor *start, neap_tensor *ids_in, neap_tensor *src_in,
-                              int64_t base, bool strict, int64_t skip, bool add)
+static inline bool write_rows(np_frame *f, int dim, neap_tensor *start, neap_tensor *ids_in,
+                              neap_tensor *src_in, int64_t base, bool strict, int64_t skip, bool add)
 {
     neap_ctx *c = f->c;
     neap_tensor *out = f->out[0];
@@ -183,7 +188,8 @@ NP_CPU(index_select)(np_frame *f)
 }
 NP_CPU(index_select_backward)(np_frame *f)
 {
-    return write_rows(f, dim_of(&f->attr[0], f->out[0]->ndim), NULL, f->in[1], f->in[0], f->attr[2].i, false, -1, true);
+    return write_rows(f, dim_of(&f->attr[0], f->out[0]->ndim), NULL, f->in[1], f->in[0], f->attr[2].i, false,
+                      -1, true);
 }
 NP_CPU(embedding)(np_frame *f) { return select_rows(f, 0, f->in[1], f->attr[0].i, true); }
 NP_CPU(embedding_backward)(np_frame *f)
@@ -193,11 +199,13 @@ NP_CPU(embedding_backward)(np_frame *f)
 }
 NP_CPU(index_add)(np_frame *f)
 {
-    return write_rows(f, dim_of(&f->attr[0], f->in[0]->ndim), f->in[0], f->in[1], f->in[2], f->attr[1].i, false, -1, true);
+    return write_rows(f, dim_of(&f->attr[0], f->in[0]->ndim), f->in[0], f->in[1], f->in[2], f->attr[1].i,
+                      false, -1, true);
 }
 NP_CPU(index_copy)(np_frame *f)
 {
-    return write_rows(f, dim_of(&f->attr[0], f->in[0]->ndim), f->in[0], f->in[1], f->in[2], f->attr[1].i, false, -1, false);
+    return write_rows(f, dim_of(&f->attr[0], f->in[0]->ndim), f->in[0], f->in[1], f->in[2], f->attr[1].i,
+                      false, -1, false);
 }
 
 NP_CPU(index_shadowed)(np_frame *f)
@@ -208,7 +216,8 @@ NP_CPU(index_shadowed)(np_frame *f)
     if (last) {
         const int64_t *p = NP_DATA(int64_t, ids);
         for (int64_t i = 0; i < ids->numel; i++) NP_DATA(int64_t, last)[p[i]] = i;
-        for (int64_t i = 0; i < ids->numel; i++) NP_DATA(bool, f->out[0])[i] = NP_DATA(int64_t, last)[p[i]] != i;
+        for (int64_t i = 0; i < ids->numel; i++)
+            NP_DATA(bool, f->out[0])[i] = NP_DATA(int64_t, last)[p[i]] != i;
     }
     bool ok = last != NULL;
     np_drop(ids);
@@ -221,11 +230,12 @@ NP_CPU(index_shadowed)(np_frame *f)
 typedef struct gather_job {
     const neap_tensor *x, *ids, *out;
     int dim;
-    int64_t rows, n, per_chunk;  /* rows: all dimensions of ids but the last, n its size */
+    int64_t rows, n, per_chunk; /* rows: all dimensions of ids but the last, n its size */
 } gather_job;
 
 #define GATHER_COPY(T) \
-    for (int64_t i = 0; i < j->n; i++) ((T *)y)[r * j->n + i] = ((const T *)x)[at + i * step + ids[i] * along];
+    for (int64_t i = 0; i < j->n; i++) \
+        ((T *)y)[r * j->n + i] = ((const T *)x)[at + i * step + ids[i] * along];
 
 static inline void gather_chunk(void *arg, int64_t chunk)
 {
@@ -259,7 +269,7 @@ NP_CPU(gather)(np_frame *f)
     neap_tensor *ids = resolve(f, f->in[1], x->shape[dim], f->attr[1].i, false);
     bool ok = ids != NULL;
     if (ok && ids->numel) {
-        gather_job j = { .x = x, .ids = ids, .out = f->out[0], .dim = dim, .n = ids->shape[ids->ndim - 1] };
+        gather_job j = {.x = x, .ids = ids, .out = f->out[0], .dim = dim, .n = ids->shape[ids->ndim - 1]};
         j.rows = ids->numel / j.n;
         j.per_chunk = j.n < NP_GRAIN ? NP_GRAIN / j.n : 1;
         ok = np_parallel(f->c, (j.rows + j.per_chunk - 1) / j.per_chunk, gather_chunk, &j);
@@ -270,9 +280,9 @@ NP_CPU(gather)(np_frame *f)
 
 typedef struct scatter_job {
     char *dst /* (R, size) */;
-    const char *src;             /* (rows, n) */
-    const neap_tensor *ids;      /* (rows, n), its own shape with dim last */
-    const neap_tensor *d;        /* destination, dim last */
+    const char *src;        /* (rows, n) */
+    const neap_tensor *ids; /* (rows, n), its own shape with dim last */
+    const neap_tensor *d;   /* destination, dim last */
     int64_t rows, n, per_chunk;
     neap_dtype t;
 } scatter_job;
@@ -282,7 +292,8 @@ static inline void scatter_chunk(void *arg, int64_t chunk)
 {
     const scatter_job *j = arg;
     int last = j->ids->ndim - 1;
-    int64_t size = j->d->shape[last], end = (chunk + 1) * j->per_chunk < j->rows ? (chunk + 1) * j->per_chunk : j->rows;
+    int64_t size = j->d->shape[last],
+            end = (chunk + 1) * j->per_chunk < j->rows ? (chunk + 1) * j->per_chunk : j->rows;
     size_t es = np_dtype_size(j->t);
     for (int64_t r = chunk * j->per_chunk; r < end; r++) {
         int64_t row = 0, scale = 1, rest = r;
@@ -293,25 +304,28 @@ static inline void scatter_chunk(void *arg, int64_t chunk)
         }
         const int64_t *ids = NP_DATA(int64_t, j->ids) + r * j->n;
         for (int64_t i = 0; i < j->n; i++)
-            add_row(j->t, j->dst + (size_t)(row * size + ids[i]) * es, j->src + (size_t)(r * j->n + i) * es, 1);
+            add_row(j->t, j->dst + (size_t)(row * size + ids[i]) * es, j->src + (size_t)(r * j->n + i) * es,
+                    1);
     }
 }
 
 /* out[0] = start (NULL: zeros) plus src at ids along dim. */
-static inline bool scatter_rows(np_frame *f, int dim, neap_tensor *start, neap_tensor *ids_in, neap_tensor *src_in,
-                                int64_t base)
+static inline bool scatter_rows(np_frame *f, int dim, neap_tensor *start, neap_tensor *ids_in,
+                                neap_tensor *src_in, int64_t base)
 {
     neap_ctx *c = f->c;
     neap_dtype w = sum_type((neap_dtype)f->out[0]->dtype);
     neap_tensor *flat = resolve(f, ids_in, f->out[0]->shape[dim], base, false);
-    neap_tensor *ids = flat ? np_rows_in(c, flat, dim, NEAP_INT64) : NULL, *src = NULL, *d = NULL, *first = NULL;
+    neap_tensor *ids = flat ? np_rows_in(c, flat, dim, NEAP_INT64) : NULL, *src = NULL, *d = NULL,
+                *first = NULL;
     int nd = f->out[0]->ndim;
     bool ok = ids && (src = np_rows_in(c, src_in, dim, w)) && (d = np_rows_out(f, 0, dim, w));
     if (ok && !start) ok = np_fill_zero(c, d);
     else if (ok && !(d == f->out[0] && start->st == d->st))
         ok = (first = np_dim_last(start, dim)) && np_copy_into(c, d, first);
     if (ok && ids->numel) {
-        scatter_job j = { .dst = np_ptr(d), .src = np_ptr(src), .ids = ids, .d = d, .n = ids->shape[nd - 1], .t = w };
+        scatter_job j = {
+            .dst = np_ptr(d), .src = np_ptr(src), .ids = ids, .d = d, .n = ids->shape[nd - 1], .t = w};
         j.rows = ids->numel / j.n;
         j.per_chunk = j.n < NP_GRAIN ? NP_GRAIN / j.n : 1;
         ok = np_parallel(c, (j.rows + j.per_chunk - 1) / j.per_chunk, scatter_chunk, &j);
@@ -339,17 +353,19 @@ NP_CPU(scatter_add)(np_frame *f)
 static bool check_ids(np_frame *f, const neap_tensor *ids)
 {
     if (np_is_int((neap_dtype)ids->dtype)) return true;
-    return np_fail(f->c, NEAP_E_DTYPE, "positions are integers, but ids is %s; %s", np_dtype_name((neap_dtype)ids->dtype),
+    return np_fail(f->c, NEAP_E_DTYPE, "positions are integers, but ids is %s; %s",
+                   np_dtype_name((neap_dtype)ids->dtype),
                    ids->dtype == NEAP_BOOL ? "for a mask use masked_select" : "convert with :to(\"int64\")");
 }
 
 /* Shape of x[..., ids, ...]: dimension dim replaced by the dimensions of ids. */
-static bool selected_shape(np_frame *f, int x_ndim, const int64_t *x_shape, int dim, const neap_tensor *ids, int *ndim,
-                           int64_t *shape)
+static bool selected_shape(np_frame *f, int x_ndim, const int64_t *x_shape, int dim, const neap_tensor *ids,
+                           int *ndim, int64_t *shape)
 {
     int n = x_ndim - 1 + ids->ndim, k = 0;
     if (n > NEAP_MAX_DIMS)
-        return np_fail(f->c, NEAP_E_DIMS, "the result would have %d dimensions; %d at most", n, NEAP_MAX_DIMS);
+        return np_fail(f->c, NEAP_E_DIMS, "the result would have %d dimensions; %d at most", n,
+                       NEAP_MAX_DIMS);
     for (int d = 0; d < dim; d++) shape[k++] = x_shape[d];
     for (int d = 0; d < ids->ndim; d++) shape[k++] = ids->shape[d];
     for (int d = dim + 1; d < x_ndim; d++) shape[k++] = x_shape[d];
@@ -385,9 +401,10 @@ static bool infer_rows_backward(np_frame *f, int dim, int64_t size)
     int n = g->ndim - ids->ndim + 1, k = 0;
     int64_t shape[NEAP_MAX_DIMS];
     if (n < 1 || n > NEAP_MAX_DIMS || dim >= n || !np_same_device(f) || !check_ids(f, ids))
-        return np_pending(f->c) ? false
-                                : np_fail(f->c, NEAP_E_SHAPE, "a gradient of %d dimensions does not fit ids of %d", g->ndim,
-                                          ids->ndim);
+        return np_pending(f->c)
+                   ? false
+                   : np_fail(f->c, NEAP_E_SHAPE, "a gradient of %d dimensions does not fit ids of %d",
+                             g->ndim, ids->ndim);
     for (int d = 0; d < dim; d++) shape[k++] = g->shape[d];
     shape[k++] = size;
     for (int d = dim + ids->ndim; d < g->ndim; d++) shape[k++] = g->shape[d];
@@ -408,10 +425,13 @@ static bool infer_embedding(np_frame *f)
     int n = 0;
     int64_t shape[NEAP_MAX_DIMS];
     if (!np_same_device(f) || !check_ids(f, ids)) return false;
-    if (w->ndim != 2) return np_fail(f->c, NEAP_E_DIMS, "the table must be (rows, features), but has %d dimensions", w->ndim);
+    if (w->ndim != 2)
+        return np_fail(f->c, NEAP_E_DIMS, "the table must be (rows, features), but has %d dimensions",
+                       w->ndim);
     if (pad->has && (pad->i < f->attr[0].i || pad->i - f->attr[0].i >= w->shape[0]))
-        return np_fail(f->c, NEAP_E_INDEX, "padding_idx is %lld, but the table's rows are %lld..%lld", (long long)pad->i,
-                       (long long)f->attr[0].i, (long long)(f->attr[0].i + w->shape[0] - 1));
+        return np_fail(f->c, NEAP_E_INDEX, "padding_idx is %lld, but the table's rows are %lld..%lld",
+                       (long long)pad->i, (long long)f->attr[0].i,
+                       (long long)(f->attr[0].i + w->shape[0] - 1));
     if (!selected_shape(f, 2, w->shape, 0, ids, &n, shape)) return false;
     np_meta_set(f, 0, (neap_dtype)w->dtype, n, shape);
     return true;
@@ -431,7 +451,8 @@ static bool infer_write(np_frame *f, bool exact)
     for (int d = 0; fits && d < n; d++) fits = got[d] == shape[d] && (!exact || src->shape[d] == shape[d]);
     if (!fits)
         return np_fail(f->c, NEAP_E_SHAPE, "the positions select %s, but the values are %s",
-                       np_shape_text(want, sizeof want, n, shape), np_shape_text(have, sizeof have, src->ndim, src->shape));
+                       np_shape_text(want, sizeof want, n, shape),
+                       np_shape_text(have, sizeof have, src->ndim, src->shape));
     if (exact && src->dtype != x->dtype)
         return np_fail(f->c, NEAP_E_DTYPE, "x is %s and the values are %s; convert one with :to",
                        np_dtype_name((neap_dtype)x->dtype), np_dtype_name((neap_dtype)src->dtype));
@@ -452,7 +473,8 @@ static bool infer_shadowed(np_frame *f)
 }
 
 /* ids like a part of x: equal ndim, and no larger along the other dimensions. */
-static bool check_gather(np_frame *f, int ndim, const int64_t *shape, int64_t dim_attr, const neap_tensor *ids)
+static bool check_gather(np_frame *f, int ndim, const int64_t *shape, int64_t dim_attr,
+                         const neap_tensor *ids)
 {
     char a[100], b[100];
     int dim = check_dim(f, ids, ndim, dim_attr);
@@ -461,8 +483,8 @@ static bool check_gather(np_frame *f, int ndim, const int64_t *shape, int64_t di
     for (int d = 0; fits && d < ndim; d++) fits = d == dim || ids->shape[d] <= shape[d];
     return fits || np_fail(f->c, NEAP_E_SHAPE,
                            "ids %s do not fit x %s: as many dimensions, and none larger except dimension %d",
-                           np_shape_text(a, sizeof a, ids->ndim, ids->shape), np_shape_text(b, sizeof b, ndim, shape),
-                           dim + f->c->base);
+                           np_shape_text(a, sizeof a, ids->ndim, ids->shape),
+                           np_shape_text(b, sizeof b, ndim, shape), dim + f->c->base);
 }
 
 static bool infer_gather(np_frame *f)
@@ -486,7 +508,8 @@ static bool check_scatter(np_frame *f, const neap_tensor *src, const neap_tensor
 static bool infer_gather_backward(np_frame *f)
 {
     const np_attr *s = &f->attr[1];
-    if (!check_gather(f, s->n, s->v, f->attr[0].i, f->in[1]) || !check_scatter(f, f->in[0], f->in[1])) return false;
+    if (!check_gather(f, s->n, s->v, f->attr[0].i, f->in[1]) || !check_scatter(f, f->in[0], f->in[1]))
+        return false;
     np_meta_set(f, 0, (neap_dtype)f->in[0]->dtype, s->n, s->v);
     return true;
 }
@@ -494,7 +517,8 @@ static bool infer_gather_backward(np_frame *f)
 static bool infer_scatter_add(np_frame *f)
 {
     const neap_tensor *x = f->in[0], *src = f->in[2];
-    if (!check_gather(f, x->ndim, x->shape, f->attr[0].i, f->in[1]) || !check_scatter(f, src, f->in[1])) return false;
+    if (!check_gather(f, x->ndim, x->shape, f->attr[0].i, f->in[1]) || !check_scatter(f, src, f->in[1]))
+        return false;
     if (src->dtype != x->dtype)
         return np_fail(f->c, NEAP_E_DTYPE, "x is %s and the values are %s; convert one with :to",
                        np_dtype_name((neap_dtype)x->dtype), np_dtype_name((neap_dtype)src->dtype));
@@ -526,7 +550,8 @@ static void embedding_grad(np_back *b)
     neap_dtype t;
     int n;
     if (!np_input_shape(b, 0, &n, shape, &t)) return;
-    b->dx[0] = np_embedding_backward(b, b->g[0], b->saved[0], shape[0], b->attr[0].i, b->attr[1].has ? &b->attr[1].i : NULL);
+    b->dx[0] = np_embedding_backward(b, b->g[0], b->saved[0], shape[0], b->attr[0].i,
+                                     b->attr[1].has ? &b->attr[1].i : NULL);
 }
 
 /* The transpose: rows of padding give nothing. */
@@ -541,7 +566,8 @@ static void embedding_backward_grad(np_back *b)
 static void index_add_grad(np_back *b)
 {
     b->dx[0] = b->g[0];
-    if (b->need[2]) b->dx[2] = np_index_select(b, b->g[0], dim_of(&b->attr[0], b->g[0]->ndim), b->saved[0], b->attr[1].i);
+    if (b->need[2])
+        b->dx[2] = np_index_select(b, b->g[0], dim_of(&b->attr[0], b->g[0]->ndim), b->saved[0], b->attr[1].i);
 }
 
 /* Overwritten rows get nothing; of several writes to one row only the last counts. */
@@ -579,17 +605,17 @@ static void scatter_add_grad(np_back *b)
     if (b->need[2]) b->dx[2] = np_gather(b, b->g[0], dim, b->saved[0], b->attr[1].i);
 }
 
-
 /* ---- samples */
 
 static bool select_sample(np_sampler *s, int i)
 {
-    static const char *const labels[] = { "rows", "columns", "transposed", "matrix of ids", "one id", "no ids" };
+    static const char *const labels[] = {"rows",          "columns", "transposed",
+                                         "matrix of ids", "one id",  "no ids"};
     const int64_t n = s->large ? 1024 : 4, m = s->large ? 256 : 3;
     if (i >= (int)(sizeof labels / sizeof *labels)) return false;
     s->label = labels[i];
-    s->attr[0] = (np_attr){ .i = i == 1 ? -1 : 0, .has = 1 };
-    s->attr[1] = (np_attr){ .i = i == 2, .has = 1 };
+    s->attr[0] = (np_attr){.i = i == 1 ? -1 : 0, .has = 1};
+    s->attr[1] = (np_attr){.i = i == 2, .has = 1};
     if (!np_s_tensor(s, -2, 2, i == 2, 2, n, m)) return false;
     switch (i) {
     case 3: return np_s_ids(s, 0, n - 1, 2, (int64_t)2, (int64_t)3);
@@ -603,10 +629,11 @@ static bool select_backward_sample(np_sampler *s, int i)
 {
     if (i > 1) return false;
     s->label = i ? "columns" : "rows";
-    s->attr[0] = (np_attr){ .i = i, .has = 1 };
-    s->attr[1] = (np_attr){ .i = 4, .has = 1 };
-    s->attr[2] = (np_attr){ .i = 0, .has = 1 };
-    return (i ? np_s_tensor(s, -2, 2, 0, 2, (int64_t)3, (int64_t)6) : np_s_tensor(s, -2, 2, 0, 2, (int64_t)6, (int64_t)3)) &&
+    s->attr[0] = (np_attr){.i = i, .has = 1};
+    s->attr[1] = (np_attr){.i = 4, .has = 1};
+    s->attr[2] = (np_attr){.i = 0, .has = 1};
+    return (i ? np_s_tensor(s, -2, 2, 0, 2, (int64_t)3, (int64_t)6)
+              : np_s_tensor(s, -2, 2, 0, 2, (int64_t)6, (int64_t)3)) &&
            np_s_ids(s, 0, 3, 1, (int64_t)6);
 }
 
@@ -615,19 +642,20 @@ static bool embedding_sample(np_sampler *s, int i)
     const int64_t rows = s->large ? 10000 : 5, d = s->large ? 256 : 3;
     if (i > 2) return false;
     s->label = i == 0 ? "ids" : i == 1 ? "matrix of ids, padding" : "from 1";
-    s->attr[0] = (np_attr){ .i = i == 2, .has = 1 };
-    s->attr[1] = (np_attr){ .i = rows - 1, .has = i == 1 }; /* not among the ids: its gradient is 0 by decree */
+    s->attr[0] = (np_attr){.i = i == 2, .has = 1};
+    s->attr[1] = (np_attr){.i = rows - 1, .has = i == 1}; /* not among the ids: its gradient is 0 by decree */
     if (!np_s_tensor(s, -2, 2, 0, 2, rows, d)) return false;
-    return i == 1 ? np_s_ids(s, 0, rows - 2, 2, (int64_t)2, (int64_t)4) : np_s_ids(s, 1, rows - 1, 1, (int64_t)6);
+    return i == 1 ? np_s_ids(s, 0, rows - 2, 2, (int64_t)2, (int64_t)4)
+                  : np_s_ids(s, 1, rows - 1, 1, (int64_t)6);
 }
 
 static bool embedding_backward_sample(np_sampler *s, int i)
 {
     if (i > 1) return false;
     s->label = i ? "padding" : "plain";
-    s->attr[0] = (np_attr){ .i = 4, .has = 1 };
-    s->attr[1] = (np_attr){ .i = 1, .has = 1 };
-    s->attr[2] = (np_attr){ .i = 2, .has = i };
+    s->attr[0] = (np_attr){.i = 4, .has = 1};
+    s->attr[1] = (np_attr){.i = 1, .has = 1};
+    s->attr[2] = (np_attr){.i = 2, .has = i};
     return np_s_tensor(s, -2, 2, 0, 2, (int64_t)6, (int64_t)3) && np_s_ids(s, 1, 4, 1, (int64_t)6);
 }
 
@@ -636,9 +664,10 @@ static bool index_write_sample(np_sampler *s, int i, bool exact)
 {
     if (i > (exact ? 1 : 3)) return false;
     s->label = i == 0 ? "rows" : i == 1 ? "columns" : i == 2 ? "one row" : "number";
-    s->attr[0] = (np_attr){ .i = i == 1, .has = 1 };
-    s->attr[1] = (np_attr){ .i = 0, .has = 1 };
-    if (!np_s_tensor(s, -2, 2, 0, 2, (int64_t)4, (int64_t)3) || !np_s_ids(s, 0, 2, 1, (int64_t)5)) return false;
+    s->attr[0] = (np_attr){.i = i == 1, .has = 1};
+    s->attr[1] = (np_attr){.i = 0, .has = 1};
+    if (!np_s_tensor(s, -2, 2, 0, 2, (int64_t)4, (int64_t)3) || !np_s_ids(s, 0, 2, 1, (int64_t)5))
+        return false;
     if (i == 3) return np_s_number(s, 0.5), true;
     return i == 0   ? np_s_tensor(s, -2, 2, 0, 2, (int64_t)5, (int64_t)3)
            : i == 1 ? np_s_tensor(s, -2, 2, 1, 2, (int64_t)4, (int64_t)5)
@@ -650,8 +679,8 @@ static bool index_copy_sample(np_sampler *s, int i) { return index_write_sample(
 static bool shadowed_sample(np_sampler *s, int i)
 {
     s->label = "repeats";
-    s->attr[0] = (np_attr){ .i = 4, .has = 1 };
-    s->attr[1] = (np_attr){ .i = 0, .has = 1 };
+    s->attr[0] = (np_attr){.i = 4, .has = 1};
+    s->attr[1] = (np_attr){.i = 0, .has = 1};
     return i == 0 && np_s_ids(s, 0, 3, 1, (int64_t)7);
 }
 
@@ -666,9 +695,10 @@ static bool gather_sample(np_sampler *s, int i)
 {
     if (i > 2) return false;
     s->label = i == 0 ? "along the last" : i == 1 ? "along the first, transposed" : "vector";
-    s->attr[0] = (np_attr){ .i = i == 0 ? -1 : 0, .has = 1 };
-    s->attr[1] = (np_attr){ .i = 0, .has = 1 };
-    return (i == 2 ? np_s_tensor(s, -2, 2, 0, 1, (int64_t)4) : np_s_tensor(s, -2, 2, i, 2, (int64_t)3, (int64_t)4)) &&
+    s->attr[0] = (np_attr){.i = i == 0 ? -1 : 0, .has = 1};
+    s->attr[1] = (np_attr){.i = 0, .has = 1};
+    return (i == 2 ? np_s_tensor(s, -2, 2, 0, 1, (int64_t)4)
+                   : np_s_tensor(s, -2, 2, i, 2, (int64_t)3, (int64_t)4)) &&
            gather_ids_sample(s, i);
 }
 
@@ -679,7 +709,10 @@ static bool gather_values_sample(np_sampler *s, int i)
                     : np_s_tensor(s, -2, 2, 0, 1, (int64_t)7);
 }
 
-static bool scatter_add_sample(np_sampler *s, int i) { return gather_sample(s, i) && gather_values_sample(s, i); }
+static bool scatter_add_sample(np_sampler *s, int i)
+{
+    return gather_sample(s, i) && gather_values_sample(s, i);
+}
 
 static bool gather_backward_sample(np_sampler *s, int i)
 {
@@ -687,9 +720,9 @@ static bool gather_backward_sample(np_sampler *s, int i)
     s->label = i == 0 ? "along the last" : i == 1 ? "along the first" : "vector";
     s->lists[0][0] = i == 2 ? 4 : 3;
     s->lists[0][1] = 4;
-    s->attr[0] = (np_attr){ .i = i == 0 ? -1 : 0, .has = 1 };
-    s->attr[1] = (np_attr){ .v = s->lists[0], .n = i == 2 ? 1 : 2, .has = 1 };
-    s->attr[2] = (np_attr){ .i = 0, .has = 1 };
+    s->attr[0] = (np_attr){.i = i == 0 ? -1 : 0, .has = 1};
+    s->attr[1] = (np_attr){.v = s->lists[0], .n = i == 2 ? 1 : 2, .has = 1};
+    s->attr[2] = (np_attr){.i = 0, .has = 1};
     return gather_values_sample(s, i) && gather_ids_sample(s, i);
 }
 
@@ -697,72 +730,91 @@ static bool gather_backward_sample(np_sampler *s, int i)
 
 /* index_select_backward(g, ids, dim, size): zeros with g added at positions ids of dimension dim. */
 NP_OP(index_select_backward) = {
-    NP_NAMED(index_select_backward), .args = "g:T ids:T dim:dim size:int ; base:base -> dx:T", .tags = NP_INTERNAL,
-    .save = { NP_IN(1) }, .infer = infer_index_select_backward, .grad = index_select_backward_grad,
+    NP_NAMED(index_select_backward),
+    .args = "g:T ids:T dim:dim size:int ; base:base -> dx:T",
+    .tags = NP_INTERNAL,
+    .save = {NP_IN(1)},
+    .infer = infer_index_select_backward,
+    .grad = index_select_backward_grad,
     .sample = select_backward_sample,
 };
 
 /* index_select(x, dim, ids): the slices of x at positions ids along dim. ids of any shape takes the place of dim:
  * (..., size, ...) -> (..., ids.shape, ...). Negative positions count from the end. */
 NP_OP(index_select) = {
-    NP_NAMED(index_select), .args = "x:T dim:dim ids:T ; base:base -> y:T", .save = { NP_IN(1) },
-    .infer = infer_index_select, .grad = index_select_grad, .sample = select_sample,
+    NP_NAMED(index_select),    .args = "x:T dim:dim ids:T ; base:base -> y:T",
+    .save = {NP_IN(1)},        .infer = infer_index_select,
+    .grad = index_select_grad, .sample = select_sample,
 };
 
 /* embedding_backward(g, ids, rows): zeros (rows, D) with g added at ids, but for the padding row. */
 NP_OP(embedding_backward) = {
-    NP_NAMED(embedding_backward), .args = "g:T ids:T rows:int ; base:base padding_idx:int? -> dw:T", .tags = NP_INTERNAL,
-    .save = { NP_IN(1) }, .infer = infer_embedding_backward, .grad = embedding_backward_grad,
+    NP_NAMED(embedding_backward),
+    .args = "g:T ids:T rows:int ; base:base padding_idx:int? -> dw:T",
+    .tags = NP_INTERNAL,
+    .save = {NP_IN(1)},
+    .infer = infer_embedding_backward,
+    .grad = embedding_backward_grad,
     .sample = embedding_backward_sample,
 };
 
 /* embedding(w, ids): rows of the table w (rows, D) at ids, of any shape -> (ids.shape, D). ids lie strictly in
  * base .. base+rows-1. The row padding_idx gets no gradient. */
 NP_OP(embedding) = {
-    NP_NAMED(embedding), .args = "w:T ids:T ; base:base padding_idx:int? -> y:T", .save = { NP_IN(1) },
-    .infer = infer_embedding, .grad = embedding_grad, .sample = embedding_sample,
+    NP_NAMED(embedding),    .args = "w:T ids:T ; base:base padding_idx:int? -> y:T",
+    .save = {NP_IN(1)},     .infer = infer_embedding,
+    .grad = embedding_grad, .sample = embedding_sample,
 };
 
 /* index_add(x, dim, ids, src): x with src added at positions ids along dim; repeated positions add up. src has the
  * shape of index_select(x, dim, ids). */
 NP_OP(index_add) = {
-    NP_NAMED(index_add), .args = "x:T dim:dim ids:T src:T ; base:base -> y:T", .save = { NP_IN(1) },
-    .infer = infer_index_add, .grad = index_add_grad, .sample = index_add_sample,
+    NP_NAMED(index_add),    .args = "x:T dim:dim ids:T src:T ; base:base -> y:T",
+    .save = {NP_IN(1)},     .infer = infer_index_add,
+    .grad = index_add_grad, .sample = index_add_sample,
 };
 NP_INPLACE_OP(index_add_, index_add);
 
 /* index_shadowed(ids, size): true where the same position comes again later. */
 NP_OP(index_shadowed) = {
-    NP_NAMED(index_shadowed), .args = "ids:T size:int ; base:base -> y:T", .tags = NP_INTERNAL | NP_NODIFF,
-    .infer = infer_shadowed, .sample = shadowed_sample,
+    NP_NAMED(index_shadowed),        .args = "ids:T size:int ; base:base -> y:T",
+    .tags = NP_INTERNAL | NP_NODIFF, .infer = infer_shadowed,
+    .sample = shadowed_sample,
 };
 
 /* index_copy(x, dim, ids, v): x with v written at positions ids along dim. v is a number or broadcasts to the shape
  * of index_select(x, dim, ids); of several writes to one position the last stays. */
 NP_OP(index_copy) = {
-    NP_NAMED(index_copy), .args = "x:T dim:dim ids:T v:N ; base:base -> y:T", .save = { NP_IN(1) },
-    .infer = infer_index_copy, .grad = index_copy_grad, .sample = index_copy_sample,
+    NP_NAMED(index_copy),    .args = "x:T dim:dim ids:T v:N ; base:base -> y:T",
+    .save = {NP_IN(1)},      .infer = infer_index_copy,
+    .grad = index_copy_grad, .sample = index_copy_sample,
 };
 NP_INPLACE_OP(index_copy_, index_copy);
 
 /* gather_backward(g, dim, shape, ids): zeros of this shape with g added at ids along dim. */
 NP_OP(gather_backward) = {
-    NP_NAMED(gather_backward), .args = "g:T dim:dim ids:T shape:shape ; base:base -> dx:T", .tags = NP_INTERNAL,
-    .save = { NP_IN(1) }, .infer = infer_gather_backward, .grad = gather_backward_grad,
+    NP_NAMED(gather_backward),
+    .args = "g:T dim:dim ids:T shape:shape ; base:base -> dx:T",
+    .tags = NP_INTERNAL,
+    .save = {NP_IN(1)},
+    .infer = infer_gather_backward,
+    .grad = gather_backward_grad,
     .sample = gather_backward_sample,
 };
 
 /* gather(x, dim, ids): for every element of ids the element of x at that position along dim and at the same place
  * along the others. ids has as many dimensions as x. Negative positions count from the end. */
 NP_OP(gather) = {
-    NP_NAMED(gather), .args = "x:T dim:dim ids:T ; base:base -> y:T", .save = { NP_IN(1) },
-    .infer = infer_gather, .grad = gather_grad, .sample = gather_sample,
+    NP_NAMED(gather),    .args = "x:T dim:dim ids:T ; base:base -> y:T",
+    .save = {NP_IN(1)},  .infer = infer_gather,
+    .grad = gather_grad, .sample = gather_sample,
 };
 
 /* scatter_add(x, dim, ids, src): x with src added where gather(x, dim, ids) would read. */
 NP_OP(scatter_add) = {
-    NP_NAMED(scatter_add), .args = "x:T dim:dim ids:T src:T ; base:base -> y:T", .save = { NP_IN(1) },
-    .infer = infer_scatter_add, .grad = scatter_add_grad, .sample = scatter_add_sample,
+    NP_NAMED(scatter_add),    .args = "x:T dim:dim ids:T src:T ; base:base -> y:T",
+    .save = {NP_IN(1)},       .infer = infer_scatter_add,
+    .grad = scatter_add_grad, .sample = scatter_add_sample,
 };
 NP_INPLACE_OP(scatter_add_, scatter_add);
 

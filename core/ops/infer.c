@@ -14,15 +14,13 @@ bool np_same_device(np_frame *f)
         if (!first) {
             first = t;
         } else if (t->st->dev != first->st->dev) {
-            np_fail(f->c, NEAP_E_DEVICE, "tensors are on %s and %s; move one with :to(\"%s\")", first->st->dev->name,
-                    t->st->dev->name, first->st->dev->name);
+            np_fail(f->c, NEAP_E_DEVICE, "tensors are on %s and %s; move one with :to(\"%s\")",
+                    first->st->dev->name, t->st->dev->name, first->st->dev->name);
             return false;
         }
     }
-    if (first)
-        f->dev = first->st->dev;
-    else if (!f->dev)
-        f->dev = f->c->devices[0];
+    if (first) f->dev = first->st->dev;
+    else if (!f->dev) f->dev = f->c->devices[0];
     return true;
 }
 
@@ -63,8 +61,10 @@ static NP_APART bool fail_fits(neap_ctx *c, const char *value, neap_dtype as)
 {
     int64_t low, high;
     np_int_range(as, &low, &high);
-    return np_fail(c, NEAP_E_DTYPE, "%s does not fit into %s, which holds the integers from %lld to %lld; convert the "
-                   "tensor with x:to(dtype) first", value, np_dtype_name(as), (long long)low, (long long)high);
+    return np_fail(c, NEAP_E_DTYPE,
+                   "%s does not fit into %s, which holds the integers from %lld to %lld; convert the "
+                   "tensor with x:to(dtype) first",
+                   value, np_dtype_name(as), (long long)low, (long long)high);
 }
 
 bool np_integer_fits(neap_ctx *c, int64_t v, neap_dtype as)
@@ -142,9 +142,10 @@ static NP_APART bool fail_broadcast(np_frame *f)
 {
     char ta[128], tb[128];
     neap_tensor *a = f->in[0], *b = f->in[1];
-    return np_fail(f->c, NEAP_E_SHAPE,
-                   "shapes do not broadcast: %s and %s; sizes must be equal or 1, counted from the last dimension",
-                   np_shape_text(ta, sizeof ta, a->ndim, a->shape), np_shape_text(tb, sizeof tb, b->ndim, b->shape));
+    return np_fail(
+        f->c, NEAP_E_SHAPE,
+        "shapes do not broadcast: %s and %s; sizes must be equal or 1, counted from the last dimension",
+        np_shape_text(ta, sizeof ta, a->ndim, a->shape), np_shape_text(tb, sizeof tb, b->ndim, b->shape));
 }
 
 static NP_APART bool broadcast(np_frame *f)
@@ -173,7 +174,8 @@ static bool binary_shape(np_frame *f)
 
 bool np_infer_binary(np_frame *f)
 {
-    return binary_shape(f) && np_number_fits(f->c, f->in[0], f->compute) && np_number_fits(f->c, f->in[1], f->compute);
+    return binary_shape(f) && np_number_fits(f->c, f->in[0], f->compute) &&
+           np_number_fits(f->c, f->in[1], f->compute);
 }
 
 bool np_infer_binary_float(np_frame *f)
@@ -190,7 +192,8 @@ static neap_dtype compare_type(const np_frame *f)
     const neap_tensor *a = f->in[0], *b = f->in[1], *number = a->number ? a : b->number ? b : NULL;
     neap_dtype x = (neap_dtype)(number == a ? b : a)->dtype;
     int64_t v;
-    if (!number) return np_is_float(f->compute) ? f->compute : np_promote((neap_dtype)a->dtype, (neap_dtype)b->dtype);
+    if (!number)
+        return np_is_float(f->compute) ? f->compute : np_promote((neap_dtype)a->dtype, (neap_dtype)b->dtype);
     if (np_is_float(x)) return f->compute;
     if (!whole_number(number, &v)) return NEAP_FLOAT64;
     return np_is_int(x) && in_range(v, x) ? x : NEAP_INT64;

@@ -16,7 +16,10 @@ typedef struct loss_job {
     double scale;
 } loss_job;
 
-static inline bool counts(const loss_job *j, int64_t row) { return !j->ignores || j->target[row] != j->ignore; }
+static inline bool counts(const loss_job *j, int64_t row)
+{
+    return !j->ignores || j->target[row] != j->ignore;
+}
 
 #define LOSS_ROWS(T, S) \
     static void ce_forward_##S(void *arg, int64_t chunk) \
@@ -63,7 +66,8 @@ static inline bool counts(const loss_job *j, int64_t row) { return !j->ignores |
         for (int64_t r = chunk * j->per_chunk; r < end; r++) { \
             T *d = (T *)j->y + r * C; \
             for (int64_t i = 0; i < C; i++) d[i] = 0; \
-            if (counts(j, r)) d[j->target[r] - j->base] = -(((const T *)j->g)[j->per_row ? r : 0] * (T)j->scale); \
+            if (counts(j, r)) \
+                d[j->target[r] - j->base] = -(((const T *)j->g)[j->per_row ? r : 0] * (T)j->scale); \
         } \
     } \
     /* in row order, in double */ \
@@ -113,7 +117,8 @@ static inline bool each_loss_row(neap_ctx *c, loss_job *j, np_chunk_fn fn)
 }
 
 /* out[0] from the losses of the rows, which are in `rows` (dtype w). */
-static inline bool reduce_loss(np_frame *f, const loss_job *j, neap_tensor *rows, int reduction, int64_t n_counted)
+static inline bool reduce_loss(np_frame *f, const loss_job *j, neap_tensor *rows, int reduction,
+                               int64_t n_counted)
 {
     if (reduction == 0) return np_copy_into(f->c, f->out[0], rows);
     double s = rows->dtype == NEAP_FLOAT64 ? loss_total_f64(j) : loss_total_f32(j);
@@ -128,7 +133,7 @@ static inline bool loss_forward(np_frame *f, neap_tensor *lse, np_chunk_fn fn)
     neap_ctx *c = f->c;
     neap_dtype w = np_wide(f->compute);
     neap_tensor *x = f->in[0], *target = f->in[1];
-    loss_job j = { .N = target->numel, .C = x->shape[class_dim(x)] };
+    loss_job j = {.N = target->numel, .C = x->shape[class_dim(x)]};
     int reduction;
     int64_t counted = 0;
     loss_attrs(f->attr, &j, &reduction);
@@ -165,10 +170,11 @@ static inline bool loss_backward(np_frame *f, neap_tensor *xt, neap_tensor *targ
     neap_ctx *c = f->c;
     neap_dtype w = np_wide(f->compute);
     int dim = class_dim(f->out[0]), reduction;
-    loss_job j = { .N = target->numel, .C = f->out[0]->shape[dim] };
+    loss_job j = {.N = target->numel, .C = f->out[0]->shape[dim]};
     int64_t counted = 0;
     loss_attrs(attrs, &j, &reduction);
-    neap_tensor *ids = np_as_contiguous(c, target, NEAP_INT64), *g = ids ? np_as_contiguous(c, f->in[0], w) : NULL;
+    neap_tensor *ids = np_as_contiguous(c, target, NEAP_INT64),
+                *g = ids ? np_as_contiguous(c, f->in[0], w) : NULL;
     neap_tensor *x = g && xt ? np_rows_in(c, xt, dim, w) : NULL, *d = NULL;
     bool ok = g && (x || !xt);
     if (ok) j.target = NP_DATA(int64_t, ids);
@@ -202,28 +208,34 @@ NP_CPU(nll_loss_backward)(np_frame *f)
 #ifdef NP_BASE_ONLY
 
 /* x (C), (N,C) or (N,C,...) of a float dtype; target without the class dimension, of an integer dtype. */
-static bool check_loss(np_frame *f, int x_ndim, const int64_t *x_shape, neap_dtype t, const neap_tensor *target,
-                       int64_t reduction)
+static bool check_loss(np_frame *f, int x_ndim, const int64_t *x_shape, neap_dtype t,
+                       const neap_tensor *target, int64_t reduction)
 {
     char a[100], b[100], want[100];
     int64_t shape[NEAP_MAX_DIMS];
     int n = 0;
     if (!np_is_float(t))
-        return np_fail(f->c, NEAP_E_DTYPE, "needs float scores, but they are %s; convert with :to(\"float32\")", np_dtype_name(t));
+        return np_fail(f->c, NEAP_E_DTYPE,
+                       "needs float scores, but they are %s; convert with :to(\"float32\")",
+                       np_dtype_name(t));
     if (x_ndim < 1) return np_fail(f->c, NEAP_E_DIMS, "needs scores (N, C), but they have no dimension");
     if (!np_is_int((neap_dtype)target->dtype))
-        return np_fail(f->c, NEAP_E_DTYPE, "targets are class labels of an integer dtype, but these are %s; convert with :to(\"int64\")",
-                       np_dtype_name((neap_dtype)target->dtype));
+        return np_fail(
+            f->c, NEAP_E_DTYPE,
+            "targets are class labels of an integer dtype, but these are %s; convert with :to(\"int64\")",
+            np_dtype_name((neap_dtype)target->dtype));
     for (int d = 0; d < x_ndim; d++)
         if (d != (x_ndim == 1 ? 0 : 1)) shape[n++] = x_shape[d];
     bool fits = target->ndim == n;
     for (int d = 0; fits && d < n; d++) fits = shape[d] == target->shape[d];
     if (!fits)
         return np_fail(f->c, NEAP_E_SHAPE, "for scores %s the targets must be %s, but are %s",
-                       np_shape_text(a, sizeof a, x_ndim, x_shape), np_shape_text(want, sizeof want, n, shape),
+                       np_shape_text(a, sizeof a, x_ndim, x_shape),
+                       np_shape_text(want, sizeof want, n, shape),
                        np_shape_text(b, sizeof b, target->ndim, target->shape));
     if (reduction < 0 || reduction > 2)
-        return np_fail(f->c, NEAP_E_ARG, "reduction is %lld; it is 0 (none), 1 (mean) or 2 (sum)", (long long)reduction);
+        return np_fail(f->c, NEAP_E_ARG, "reduction is %lld; it is 0 (none), 1 (mean) or 2 (sum)",
+                       (long long)reduction);
     f->compute = t;
     return true;
 }
@@ -231,7 +243,8 @@ static bool check_loss(np_frame *f, int x_ndim, const int64_t *x_shape, neap_dty
 static bool infer_loss(np_frame *f)
 {
     const neap_tensor *x = f->in[0], *target = f->in[1];
-    if (!np_same_device(f) || !check_loss(f, x->ndim, x->shape, (neap_dtype)x->dtype, target, f->attr[1].i)) return false;
+    if (!np_same_device(f) || !check_loss(f, x->ndim, x->shape, (neap_dtype)x->dtype, target, f->attr[1].i))
+        return false;
     np_meta_set(f, 0, f->compute, f->attr[1].i ? 0 : target->ndim, target->shape);
     if (f->n_out > 1) np_meta_set(f, 1, np_wide(f->compute), target->ndim, target->shape);
     return true;
@@ -240,7 +253,8 @@ static bool infer_loss(np_frame *f)
 static bool infer_ce_backward(np_frame *f)
 {
     const neap_tensor *x = f->in[1];
-    if (!np_same_device(f) || !check_loss(f, x->ndim, x->shape, (neap_dtype)x->dtype, f->in[2], f->attr[1].i)) return false;
+    if (!np_same_device(f) || !check_loss(f, x->ndim, x->shape, (neap_dtype)x->dtype, f->in[2], f->attr[1].i))
+        return false;
     np_meta_like(f, 0, x);
     return true;
 }
@@ -269,7 +283,8 @@ static void nll_grad(np_back *b)
     neap_dtype t;
     int n;
     if (!np_input_shape(b, 0, &n, shape, &t)) return;
-    b->dx[0] = np_nll_loss_backward(b, b->g[0], b->saved[0], shape, n, ignored(b->attr), b->attr[1].i, b->attr[2].i);
+    b->dx[0] =
+        np_nll_loss_backward(b, b->g[0], b->saved[0], shape, n, ignored(b->attr), b->attr[1].i, b->attr[2].i);
 }
 
 /* dx = (softmax(x) - onehot) g; for create_graph as the chain nll_loss after log_softmax. */
@@ -291,12 +306,12 @@ static void cross_entropy_grad(np_back *b)
 /* Attributes of the i-th case, from attr[k] on: ignore_index, reduction, base. */
 static bool loss_case(np_sampler *s, int i, int k)
 {
-    static const char *const labels[] = { "mean", "none", "sum, ignored", "from 1", "3-d", "one row" };
+    static const char *const labels[] = {"mean", "none", "sum, ignored", "from 1", "3-d", "one row"};
     if (i >= (int)(sizeof labels / sizeof *labels)) return false;
     s->label = labels[i];
-    s->attr[k] = (np_attr){ .i = 1, .has = i == 2 };
-    s->attr[k + 1] = (np_attr){ .i = i == 1 ? 0 : i == 2 ? 2 : 1, .has = 1 };
-    s->attr[k + 2] = (np_attr){ .i = i == 3, .has = 1 };
+    s->attr[k] = (np_attr){.i = 1, .has = i == 2};
+    s->attr[k + 1] = (np_attr){.i = i == 1 ? 0 : i == 2 ? 2 : 1, .has = 1};
+    s->attr[k + 2] = (np_attr){.i = i == 3, .has = 1};
     return true;
 }
 
@@ -322,7 +337,8 @@ static bool loss_sample(np_sampler *s, int i)
 
 static bool ce_backward_sample(np_sampler *s, int i)
 {
-    if (i > 0 || !loss_case(s, i, 0) || !np_s_tensor(s, 0.5, 1, 0, 0) || !scores_sample(s, i) || !labels_sample(s, i))
+    if (i > 0 || !loss_case(s, i, 0) || !np_s_tensor(s, 0.5, 1, 0, 0) || !scores_sample(s, i) ||
+        !labels_sample(s, i))
         return false;
     neap_dtype t = s->dtype;
     s->dtype = np_wide(t);
@@ -336,7 +352,7 @@ static bool nll_backward_sample(np_sampler *s, int i)
     if (i > 0 || !loss_case(s, i, 1) || !np_s_tensor(s, 0.5, 1, 0, 0) || !labels_sample(s, i)) return false;
     s->lists[0][0] = s->large ? 512 : 4;
     s->lists[0][1] = s->large ? 1000 : 5;
-    s->attr[0] = (np_attr){ .v = s->lists[0], .n = 2, .has = 1 };
+    s->attr[0] = (np_attr){.v = s->lists[0], .n = 2, .has = 1};
     return true;
 }
 
@@ -344,7 +360,10 @@ static bool nll_backward_sample(np_sampler *s, int i)
 NP_OP(nll_loss_backward) = {
     NP_NAMED(nll_loss_backward),
     .args = "g:T target:T shape:shape ; ignore_index:int? reduction:int=1 base:base -> dx:T",
-    .tags = NP_INTERNAL | NP_CHEAP, .save = { NP_IN(1) }, .infer = infer_nll_backward, .grad = nll_backward_grad,
+    .tags = NP_INTERNAL | NP_CHEAP,
+    .save = {NP_IN(1)},
+    .infer = infer_nll_backward,
+    .grad = nll_backward_grad,
     .sample = nll_backward_sample,
 };
 
@@ -352,15 +371,19 @@ NP_OP(nll_loss_backward) = {
  * same without C, labels from `base`. reduction: 0 none, 1 mean over the rows that count, 2 sum; nn.nll_loss takes
  * these by name. Rows whose label is ignore_index do not count. */
 NP_OP(nll_loss) = {
-    NP_NAMED(nll_loss), .args = "logp:T target:T ; ignore_index:int? reduction:int=1 base:base -> loss:T",
-    .tags = NP_REDUCE, .save = { NP_IN(1) }, .infer = infer_loss, .grad = nll_grad, .sample = loss_sample,
+    NP_NAMED(nll_loss),    .args = "logp:T target:T ; ignore_index:int? reduction:int=1 base:base -> loss:T",
+    .tags = NP_REDUCE,     .save = {NP_IN(1)},
+    .infer = infer_loss,   .grad = nll_grad,
+    .sample = loss_sample,
 };
 
 /* cross_entropy_backward(g, logits, target, lse): (softmax(logits) - onehot) g in one sweep. */
 NP_OP(cross_entropy_backward) = {
     NP_NAMED(cross_entropy_backward),
     .args = "g:T logits:T target:T lse:T ; ignore_index:int? reduction:int=1 base:base -> dx:T",
-    .tags = NP_INTERNAL | NP_NODIFF | NP_CHEAP, .infer = infer_ce_backward, .sample = ce_backward_sample,
+    .tags = NP_INTERNAL | NP_NODIFF | NP_CHEAP,
+    .infer = infer_ce_backward,
+    .sample = ce_backward_sample,
 };
 
 /* cross_entropy(logits, target): the negative log-softmax of each row's class. logits (C), (N,C) or (N,C,...),
@@ -368,8 +391,11 @@ NP_OP(cross_entropy_backward) = {
  * nn.cross_entropy takes these by name. Rows whose label is ignore_index do not count; a mean over no row is 0. */
 NP_OP(cross_entropy) = {
     NP_NAMED(cross_entropy),
-    .args = "logits:T target:T ; ignore_index:int? reduction:int=1 base:base -> loss:T | lse:T", .tags = NP_REDUCE,
-    .save = { NP_IN(0), NP_IN(1), NP_OUT(1) }, .infer = infer_loss, .grad = cross_entropy_grad,
+    .args = "logits:T target:T ; ignore_index:int? reduction:int=1 base:base -> loss:T | lse:T",
+    .tags = NP_REDUCE,
+    .save = {NP_IN(0), NP_IN(1), NP_OUT(1)},
+    .infer = infer_loss,
+    .grad = cross_entropy_grad,
     .sample = loss_sample,
 };
 #endif

@@ -36,18 +36,17 @@ static inline int64_t count_true(const bool *m, int64_t n)
 static inline void fill_run1(void *value, int64_t n, char **p, const int64_t *s) { FILL_RUN(uint8_t) }
 static inline void fill_run2(void *value, int64_t n, char **p, const int64_t *s) { FILL_RUN(uint16_t) }
 static inline void fill_run4(void *value, int64_t n, char **p, const int64_t *s) { FILL_RUN(uint32_t) }
-static inline void fill_run8(void *value, int64_t n, char **p, const int64_t *s) { FILL_RUN(uint64_t) }
+static inline void fill_run8(void *value, int64_t n, char **p, const int64_t *s){FILL_RUN(uint64_t)}
 
 NP_CPU(masked_fill)(np_frame *f)
 {
     uint64_t value = 0;
     np_iter it;
-    neap_tensor *t[3] = { f->out[0], f->in[0], f->in[1] };
+    neap_tensor *t[3] = {f->out[0], f->in[0], f->in[1]};
     int64_t whole;
     if (!np_is_float((neap_dtype)f->out[0]->dtype) && np_attr_whole(&f->attr[0], &whole))
         np_store_int((neap_dtype)f->out[0]->dtype, &value, whole);
-    else
-        np_store_double((neap_dtype)f->out[0]->dtype, &value, f->attr[0].f);
+    else np_store_double((neap_dtype)f->out[0]->dtype, &value, f->attr[0].f);
     np_iter_init(&it, t, 3);
     switch (np_itemsize(f->out[0])) {
     case 1: return np_iter_run(f->c, &it, fill_run1, &value);
@@ -89,7 +88,8 @@ static inline bool assign_masked(np_frame *f, neap_tensor *y, neap_tensor *mask,
     bool ok = v != NULL;
     int64_t n = ok ? count_true(NP_DATA(bool, m), m->numel) : 0;
     if (ok && v->numel != 1 && v->numel != n)
-        ok = np_fail(f->c, NEAP_E_SHAPE, "the mask selects %lld elements, but the values are %lld; give one or as many",
+        ok = np_fail(f->c, NEAP_E_SHAPE,
+                     "the mask selects %lld elements, but the values are %lld; give one or as many",
                      (long long)n, (long long)v->numel);
     if (ok) {
         size_t es = np_itemsize(y), step = v->numel == 1 ? 0 : es;
@@ -114,8 +114,10 @@ NP_CPU(masked_assign)(np_frame *f)
 {
     neap_tensor *out = f->out[0], *x = f->in[0];
     bool inplace = out->st == x->st, direct = out->contiguous;
-    neap_tensor *y = direct ? np_hold_ref(out) : np_tensor_new(f->c, f->dev, (neap_dtype)out->dtype, out->ndim, out->shape);
-    bool ok = y && ((inplace && direct) || np_copy_into(f->c, y, x)) && assign_masked(f, y, f->in[1], f->in[2]);
+    neap_tensor *y = direct ? np_hold_ref(out)
+                            : np_tensor_new(f->c, f->dev, (neap_dtype)out->dtype, out->ndim, out->shape);
+    bool ok =
+        y && ((inplace && direct) || np_copy_into(f->c, y, x)) && assign_masked(f, y, f->in[1], f->in[2]);
     if (ok && !direct) ok = np_copy_into(f->c, out, y);
     np_drop(y);
     return ok;
@@ -144,7 +146,8 @@ static bool infer_masked(np_frame *f)
     for (int d = 0; fits && d < n; d++) fits = shape[d] == x->shape[d];
     if (!fits)
         return np_fail(f->c, NEAP_E_SHAPE, "the mask %s does not broadcast to x %s",
-                       np_shape_text(a, sizeof a, m->ndim, m->shape), np_shape_text(b, sizeof b, x->ndim, x->shape));
+                       np_shape_text(a, sizeof a, m->ndim, m->shape),
+                       np_shape_text(b, sizeof b, x->ndim, x->shape));
     np_meta_like(f, 0, x);
     return true;
 }
@@ -158,7 +161,8 @@ static bool infer_masked_assign(np_frame *f)
 {
     if (!infer_masked(f) || !np_number_fits(f->c, f->in[2], (neap_dtype)f->in[0]->dtype)) return false;
     if (f->in[2]->ndim > 1)
-        return np_fail(f->c, NEAP_E_DIMS, "the values must be one number or one dimension, but have %d", f->in[2]->ndim);
+        return np_fail(f->c, NEAP_E_DIMS, "the values must be one number or one dimension, but have %d",
+                       f->in[2]->ndim);
     return true;
 }
 
@@ -166,8 +170,9 @@ static bool infer_masked_assign(np_frame *f)
 static int64_t mask_count(np_frame *f, neap_tensor *mask, int64_t n)
 {
     neap_ctx *c = f->c;
-    neap_tensor *m = mask->st->dev->backend.host_memory ? np_as_contiguous(c, mask, NEAP_BOOL)
-                                                        : np_tensor_new(c, c->devices[0], NEAP_BOOL, mask->ndim, mask->shape);
+    neap_tensor *m = mask->st->dev->backend.host_memory
+                         ? np_as_contiguous(c, mask, NEAP_BOOL)
+                         : np_tensor_new(c, c->devices[0], NEAP_BOOL, mask->ndim, mask->shape);
     int64_t k = -1;
     if (m && (mask->st->dev->backend.host_memory || np_copy_into(c, m, mask)))
         k = m->numel ? count_true(NP_DATA(bool, m), m->numel) * (n / m->numel) : 0;
@@ -185,7 +190,8 @@ static bool infer_masked_select(np_frame *f)
     if (!check_mask(f, m)) return false;
     memcpy(shape, x->shape, sizeof shape);
     if (!np_broadcast_shape(&n, shape, m->ndim, m->shape))
-        return np_fail(f->c, NEAP_E_SHAPE, "mask %s and x %s do not broadcast", np_shape_text(a, sizeof a, m->ndim, m->shape),
+        return np_fail(f->c, NEAP_E_SHAPE, "mask %s and x %s do not broadcast",
+                       np_shape_text(a, sizeof a, m->ndim, m->shape),
                        np_shape_text(b, sizeof b, x->ndim, x->shape));
     int64_t k = mask_count(f, m, np_shape_numel(n, shape));
     if (k < 0) return false;
@@ -226,7 +232,7 @@ static bool masked_sample(np_sampler *s, int i)
     const int64_t n = s->large ? 1000 : 3;
     if (i > 2) return false;
     s->label = i == 0 ? "same shape" : i == 1 ? "broadcast" : "transposed";
-    s->attr[0] = (np_attr){ .f = 1.5, .has = 1 };
+    s->attr[0] = (np_attr){.f = 1.5, .has = 1};
     return np_s_tensor(s, -2, 2, i == 2, 2, n, (int64_t)4) &&
            (i == 1 ? np_s_mask(s, 1, (int64_t)4) : np_s_mask(s, 2, n, (int64_t)4));
 }
@@ -234,7 +240,7 @@ static bool masked_sample(np_sampler *s, int i)
 static bool masked_assign_sample(np_sampler *s, int i)
 {
     if (!masked_sample(s, i)) return false;
-    s->attr[0] = (np_attr){ 0 };
+    s->attr[0] = (np_attr){0};
     if (i == 0) return np_s_number(s, 0.5), true;
     return i == 1 ? np_s_tensor(s, -2, 2, 0, 1, (int64_t)1) : np_s_tensor(s, -2, 2, 0, 0);
 }
@@ -244,7 +250,7 @@ static bool masked_backward_sample(np_sampler *s, int i)
 {
     s->label = "one element";
     s->lists[0][0] = 1;
-    s->attr[0] = (np_attr){ .v = s->lists[0], .n = 1, .has = 1 };
+    s->attr[0] = (np_attr){.v = s->lists[0], .n = 1, .has = 1};
     if (i > 0 || !np_s_tensor(s, -2, 2, 0, 1, (int64_t)1) || !np_s_mask(s, 1, (int64_t)1)) return false;
     *NP_DATA(bool, s->in[1]) = true;
     return true;
@@ -252,28 +258,34 @@ static bool masked_backward_sample(np_sampler *s, int i)
 
 /* masked_fill(x, mask, value): x with value where the mask is true. The mask broadcasts to x. */
 NP_OP(masked_fill) = {
-    NP_NAMED(masked_fill), .args = "x:T mask:T value:float -> y:T", .tags = NP_POINTWISE | NP_CHEAP, .save = { NP_IN(1) },
-    .infer = infer_masked_fill, .grad = masked_fill_grad, .sample = masked_sample,
+    NP_NAMED(masked_fill),           .args = "x:T mask:T value:float -> y:T",
+    .tags = NP_POINTWISE | NP_CHEAP, .save = {NP_IN(1)},
+    .infer = infer_masked_fill,      .grad = masked_fill_grad,
+    .sample = masked_sample,
 };
 NP_INPLACE_OP(masked_fill_, masked_fill);
 
 /* masked_select_backward(g, mask, shape): zeros of this shape with g, in order, where the mask is true. */
 NP_OP(masked_select_backward) = {
-    NP_NAMED(masked_select_backward), .args = "g:T mask:T shape:shape -> dx:T", .tags = NP_INTERNAL,
-    .save = { NP_IN(1) }, .infer = infer_masked_select_backward, .grad = masked_select_backward_grad,
+    NP_NAMED(masked_select_backward),
+    .args = "g:T mask:T shape:shape -> dx:T",
+    .tags = NP_INTERNAL,
+    .save = {NP_IN(1)},
+    .infer = infer_masked_select_backward,
+    .grad = masked_select_backward_grad,
     .sample = masked_backward_sample,
 };
 
 /* masked_select(x, mask): the elements of x where the mask is true, in order, as one dimension. */
 NP_OP(masked_select) = {
-    NP_NAMED(masked_select), .args = "x:T mask:T -> y:T", .tags = NP_SYNC, .save = { NP_IN(1) },
-    .infer = infer_masked_select, .grad = masked_select_grad, .sample = masked_sample,
+    NP_NAMED(masked_select),      .args = "x:T mask:T -> y:T", .tags = NP_SYNC,         .save = {NP_IN(1)},
+    .infer = infer_masked_select, .grad = masked_select_grad,  .sample = masked_sample,
 };
 
 /* masked_assign(x, mask, v): x with v where the mask is true: a number, or one value for each selected element. */
 NP_OP(masked_assign) = {
-    NP_NAMED(masked_assign), .args = "x:T mask:T v:N -> y:T", .save = { NP_IN(1) },
-    .infer = infer_masked_assign, .grad = masked_assign_grad, .sample = masked_assign_sample,
+    NP_NAMED(masked_assign),      .args = "x:T mask:T v:N -> y:T", .save = {NP_IN(1)},
+    .infer = infer_masked_assign, .grad = masked_assign_grad,      .sample = masked_assign_sample,
 };
 NP_INPLACE_OP(masked_assign_, masked_assign);
 #endif

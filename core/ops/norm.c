@@ -27,10 +27,14 @@ typedef struct norm_job {
             const T s = (T)1 / v_sqrt(v + (T)j->eps); \
             if (j->mean) ((T *)j->mean)[r] = m; \
             ((T *)j->rstd)[r] = s; \
-            if (w && b) for (int64_t i = 0; i < D; i++) y[i] = (x[i] - m) * s * w[i] + b[i]; \
-            else if (w) for (int64_t i = 0; i < D; i++) y[i] = (x[i] - m) * s * w[i]; \
-            else if (b) for (int64_t i = 0; i < D; i++) y[i] = (x[i] - m) * s + b[i]; \
-            else for (int64_t i = 0; i < D; i++) y[i] = (x[i] - m) * s; \
+            if (w && b) \
+                for (int64_t i = 0; i < D; i++) y[i] = (x[i] - m) * s * w[i] + b[i]; \
+            else if (w) \
+                for (int64_t i = 0; i < D; i++) y[i] = (x[i] - m) * s * w[i]; \
+            else if (b) \
+                for (int64_t i = 0; i < D; i++) y[i] = (x[i] - m) * s + b[i]; \
+            else \
+                for (int64_t i = 0; i < D; i++) y[i] = (x[i] - m) * s; \
         } \
     } \
     /* dx = s (gw - mean(gw) - h mean(gw h)), h = (x - m) s, gw = g w; rms: without the mean */ \
@@ -43,8 +47,10 @@ typedef struct norm_job {
             const T *x = (const T *)j->x + r * D, *g = (const T *)j->g + r * D; \
             T *d = (T *)j->y + r * D; \
             const T m = j->mean ? ((const T *)j->mean)[r] : (T)0, s = ((const T *)j->rstd)[r]; \
-            if (w) for (int64_t i = 0; i < D; i++) d[i] = g[i] * w[i]; \
-            else for (int64_t i = 0; i < D; i++) d[i] = g[i]; \
+            if (w) \
+                for (int64_t i = 0; i < D; i++) d[i] = g[i] * w[i]; \
+            else \
+                for (int64_t i = 0; i < D; i++) d[i] = g[i]; \
             const T a = j->mean ? NP_LANE_SUM(T, i, D, d[i]) / (T)D : (T)0; \
             const T c = NP_LANE_SUM(T, i, D, d[i] * ((x[i] - m) * s)) / (T)D; \
             for (int64_t i = 0; i < D; i++) d[i] = s * (d[i] - a - (x[i] - m) * s * c); \
@@ -57,12 +63,14 @@ typedef struct norm_job {
         const int64_t D = j->D, end = (chunk + 1) * j->per_chunk < j->N ? (chunk + 1) * j->per_chunk : j->N; \
         T *dw = (T *)j->dw + chunk * D, *db = j->db ? (T *)j->db + chunk * D : NULL; \
         for (int64_t i = 0; i < D; i++) dw[i] = 0; \
-        if (db) for (int64_t i = 0; i < D; i++) db[i] = 0; \
+        if (db) \
+            for (int64_t i = 0; i < D; i++) db[i] = 0; \
         for (int64_t r = chunk * j->per_chunk; r < end; r++) { \
             const T *x = (const T *)j->x + r * D, *g = (const T *)j->g + r * D; \
             const T m = j->mean ? ((const T *)j->mean)[r] : (T)0, s = ((const T *)j->rstd)[r]; \
             for (int64_t i = 0; i < D; i++) dw[i] += g[i] * ((x[i] - m) * s); \
-            if (db) for (int64_t i = 0; i < D; i++) db[i] += g[i]; \
+            if (db) \
+                for (int64_t i = 0; i < D; i++) db[i] += g[i]; \
         } \
     } \
     static void norm_fold_##S(const norm_job *j, int64_t parts, void *out, const void *partial) \
@@ -97,9 +105,14 @@ static inline bool norm_forward(np_frame *f, neap_tensor *weight, neap_tensor *b
     neap_tensor *y = x && (wt || !weight) && (bt || !bias) ? np_rows_out(f, 0, last, w) : NULL;
     bool ok = y != NULL;
     if (ok && x->numel) {
-        norm_job j = { .x = np_ptr(x), .w = wt ? np_ptr(wt) : NULL, .b = bt ? np_ptr(bt) : NULL, .y = np_ptr(y),
-                       .mean = centred ? np_ptr(f->out[1]) : NULL, .rstd = np_ptr(f->out[centred ? 2 : 1]),
-                       .D = norm_size(x, f->attr[0].i), .eps = f->attr[1].f };
+        norm_job j = {.x = np_ptr(x),
+                      .w = wt ? np_ptr(wt) : NULL,
+                      .b = bt ? np_ptr(bt) : NULL,
+                      .y = np_ptr(y),
+                      .mean = centred ? np_ptr(f->out[1]) : NULL,
+                      .rstd = np_ptr(f->out[centred ? 2 : 1]),
+                      .D = norm_size(x, f->attr[0].i),
+                      .eps = f->attr[1].f};
         j.N = x->numel / j.D;
         j.per_chunk = rows_per_chunk(j.D);
         ok = np_parallel(c, (j.N + j.per_chunk - 1) / j.per_chunk,
@@ -112,7 +125,8 @@ static inline bool norm_forward(np_frame *f, neap_tensor *weight, neap_tensor *b
 }
 
 /* dx from g, x, weight and the statistics. */
-static inline bool norm_backward(np_frame *f, neap_tensor *weight, const neap_tensor *mean, const neap_tensor *rstd)
+static inline bool norm_backward(np_frame *f, neap_tensor *weight, const neap_tensor *mean,
+                                 const neap_tensor *rstd)
 {
     neap_ctx *c = f->c;
     neap_dtype w = np_wide(f->compute);
@@ -122,8 +136,13 @@ static inline bool norm_backward(np_frame *f, neap_tensor *weight, const neap_te
     neap_tensor *d = x && (wt || !weight) ? np_rows_out(f, 0, last, w) : NULL;
     bool ok = d != NULL;
     if (ok && x->numel) {
-        norm_job j = { .x = np_ptr(x), .g = np_ptr(g), .w = wt ? np_ptr(wt) : NULL, .y = np_ptr(d),
-                       .mean = mean ? np_ptr(mean) : NULL, .rstd = np_ptr(rstd), .D = norm_size(x, f->attr[0].i) };
+        norm_job j = {.x = np_ptr(x),
+                      .g = np_ptr(g),
+                      .w = wt ? np_ptr(wt) : NULL,
+                      .y = np_ptr(d),
+                      .mean = mean ? np_ptr(mean) : NULL,
+                      .rstd = np_ptr(rstd),
+                      .D = norm_size(x, f->attr[0].i)};
         j.N = x->numel / j.D;
         j.per_chunk = rows_per_chunk(j.D);
         ok = np_parallel(c, (j.N + j.per_chunk - 1) / j.per_chunk,
@@ -143,16 +162,24 @@ static inline bool norm_params(np_frame *f, const neap_tensor *mean, const neap_
     int64_t D = norm_size(f->in[1], f->attr[0].i), N = D ? f->in[1]->numel / D : 0;
     int64_t per = rows_per_chunk(D);
     if (per * 16 < N) per = (N + 15) / 16;
-    int64_t parts = (N + per - 1) / per, shape[2] = { (with_bias ? 2 : 1) * parts, D };
+    int64_t parts = (N + per - 1) / per, shape[2] = {(with_bias ? 2 : 1) * parts, D};
     neap_tensor *g = np_as_contiguous(c, f->in[0], w), *x = g ? np_as_contiguous(c, f->in[1], w) : NULL;
     neap_tensor *partial = x ? np_tensor_new(c, f->dev, w, 2, shape) : NULL;
     int lw = f->out[0]->ndim - 1;
-    neap_tensor *dw = partial ? np_rows_out(f, 0, lw, w) : NULL, *db = dw && with_bias ? np_rows_out(f, 1, lw, w) : NULL;
+    neap_tensor *dw = partial ? np_rows_out(f, 0, lw, w) : NULL,
+                *db = dw && with_bias ? np_rows_out(f, 1, lw, w) : NULL;
     bool ok = dw && (db || !with_bias), f64 = w == NEAP_FLOAT64;
     if (ok) {
         char *pb = np_ptr(partial) + (size_t)(parts * D) * np_dtype_size(w);
-        norm_job j = { .x = np_ptr(x), .g = np_ptr(g), .mean = mean ? np_ptr(mean) : NULL, .rstd = np_ptr(rstd),
-                       .dw = np_ptr(partial), .db = with_bias ? pb : NULL, .N = N, .D = D, .per_chunk = per };
+        norm_job j = {.x = np_ptr(x),
+                      .g = np_ptr(g),
+                      .mean = mean ? np_ptr(mean) : NULL,
+                      .rstd = np_ptr(rstd),
+                      .dw = np_ptr(partial),
+                      .db = with_bias ? pb : NULL,
+                      .N = N,
+                      .D = D,
+                      .per_chunk = per};
         ok = np_parallel(c, parts, f64 ? norm_params_f64 : norm_params_f32, &j);
         void (*fold)(const norm_job *, int64_t, void *, const void *) = f64 ? norm_fold_f64 : norm_fold_f32;
         if (ok) fold(&j, parts, np_ptr(dw), np_ptr(partial));
@@ -182,8 +209,8 @@ static bool check_norm(np_frame *f, const neap_tensor *x)
         return np_fail(f->c, NEAP_E_DTYPE, "needs a float tensor, but x is %s; convert with :to(\"float32\")",
                        np_dtype_name(f->compute));
     if (n < 1 || n > x->ndim)
-        return np_fail(f->c, NEAP_E_DIMS, "cannot normalise the last %lld of %d dimensions; dims is 1..%d", (long long)n,
-                       x->ndim, x->ndim);
+        return np_fail(f->c, NEAP_E_DIMS, "cannot normalise the last %lld of %d dimensions; dims is 1..%d",
+                       (long long)n, x->ndim, x->ndim);
     return true;
 }
 
@@ -195,10 +222,12 @@ static bool check_param(np_frame *f, const neap_tensor *x, const neap_tensor *p,
     char want[100], got[100];
     bool fits = p->ndim == n && p->dtype == x->dtype;
     for (int d = 0; fits && d < n; d++) fits = p->shape[d] == x->shape[x->ndim - n + d];
-    return fits || np_fail(f->c, p->dtype != x->dtype ? NEAP_E_DTYPE : NEAP_E_SHAPE,
-                           "the %s must be %s %s like the normalised dimensions of x, but is %s %s", name,
-                           np_shape_text(want, sizeof want, n, x->shape + x->ndim - n), np_dtype_name((neap_dtype)x->dtype),
-                           np_shape_text(got, sizeof got, p->ndim, p->shape), np_dtype_name((neap_dtype)p->dtype));
+    return fits ||
+           np_fail(f->c, p->dtype != x->dtype ? NEAP_E_DTYPE : NEAP_E_SHAPE,
+                   "the %s must be %s %s like the normalised dimensions of x, but is %s %s", name,
+                   np_shape_text(want, sizeof want, n, x->shape + x->ndim - n),
+                   np_dtype_name((neap_dtype)x->dtype), np_shape_text(got, sizeof got, p->ndim, p->shape),
+                   np_dtype_name((neap_dtype)p->dtype));
 }
 
 /* Result 0 like x, then `stats` results of one number a row. */
@@ -210,7 +239,8 @@ static bool infer_norm(np_frame *f, int stats)
     if (!(f->attr[1].f >= 0) || isinf(f->attr[1].f))
         return np_fail(f->c, NEAP_E_ARG, "eps is %g; it must be finite and not negative", f->attr[1].f);
     np_meta_like(f, 0, x);
-    for (int j = 1; j <= stats; j++) np_meta_set(f, j, np_wide(f->compute), x->ndim - (int)f->attr[0].i, x->shape);
+    for (int j = 1; j <= stats; j++)
+        np_meta_set(f, j, np_wide(f->compute), x->ndim - (int)f->attr[0].i, x->shape);
     return true;
 }
 static bool infer_layer_norm(np_frame *f) { return infer_norm(f, 2); }
@@ -279,7 +309,8 @@ static void layer_norm_grad(np_back *b)
         norm_grad_ops(b, true);
         return;
     }
-    if (b->need[0]) b->dx[0] = np_layer_norm_backward(b, g, b->saved[0], b->saved[1], b->saved[2], b->saved[3], n);
+    if (b->need[0])
+        b->dx[0] = np_layer_norm_backward(b, g, b->saved[0], b->saved[1], b->saved[2], b->saved[3], n);
     if (!b->need[1]) return;
     neap_tensor *d[2];
     b->dx[1] = np_layer_norm_params(b, g, b->saved[0], b->saved[2], b->saved[3], n, d);
@@ -309,7 +340,8 @@ static neap_tensor *step(neap_tensor *r, neap_tensor *used, neap_tensor *used2)
 static bool ref_norm(np_frame *f, bool centred)
 {
     neap_ctx *c = f->c;
-    neap_tensor *x = neap_to(c, f->in[0], np_wide(f->compute), -1), *eps = neap_number(c, f->attr[1].f), *m = NULL, *h = x;
+    neap_tensor *x = neap_to(c, f->in[0], np_wide(f->compute), -1), *eps = neap_number(c, f->attr[1].f),
+                *m = NULL, *h = x;
     int64_t dims[NEAP_MAX_DIMS];
     int n = last_dims(dims, f->attr[0].i), stats = x ? x->ndim - n : 0;
     if (centred) {
@@ -331,16 +363,18 @@ static bool ref_rms_norm(np_frame *f) { return ref_norm(f, false); }
 
 static bool norm_sample(np_sampler *s, int i, bool bias)
 {
-    static const char *const labels[] = { "affine", "plain", "transposed", "two dims", "wide" };
+    static const char *const labels[] = {"affine", "plain", "transposed", "two dims", "wide"};
     const int64_t a = s->large ? 512 : 3, d = s->large ? 768 : i == 4 ? 37 : 5;
     if (i > 4 || (s->large && i > 0)) return false;
     s->label = labels[i];
-    s->attr[0] = (np_attr){ .i = i == 3 ? 2 : 1, .has = 1 };
-    s->attr[1] = (np_attr){ .f = 1e-5, .has = 1 };
-    if (i == 3 ? !np_s_tensor(s, -2, 2, 0, 3, a, (int64_t)2, d) : !np_s_tensor(s, -2, 2, i == 2, 2, a, d)) return false;
+    s->attr[0] = (np_attr){.i = i == 3 ? 2 : 1, .has = 1};
+    s->attr[1] = (np_attr){.f = 1e-5, .has = 1};
+    if (i == 3 ? !np_s_tensor(s, -2, 2, 0, 3, a, (int64_t)2, d) : !np_s_tensor(s, -2, 2, i == 2, 2, a, d))
+        return false;
     for (int k = 0; k < 1 + bias; k++) {
         if (i == 1) s->in[s->n_in++] = NULL;
-        else if (i == 3 ? !np_s_tensor(s, 0.5, 2, 0, 2, (int64_t)2, d) : !np_s_tensor(s, 0.5, 2, 0, 1, d)) return false;
+        else if (i == 3 ? !np_s_tensor(s, 0.5, 2, 0, 2, (int64_t)2, d) : !np_s_tensor(s, 0.5, 2, 0, 1, d))
+            return false;
     }
     return true;
 }
@@ -352,9 +386,10 @@ static bool backward_sample(np_sampler *s, int i, bool weight, int stats)
 {
     if (i > 0) return false;
     s->label = "rows";
-    s->attr[0] = (np_attr){ .i = 1, .has = 1 };
+    s->attr[0] = (np_attr){.i = 1, .has = 1};
     neap_dtype t = s->dtype;
-    bool ok = np_s_tensor(s, -1, 1, 0, 2, (int64_t)3, (int64_t)5) && np_s_tensor(s, -1, 1, 0, 2, (int64_t)3, (int64_t)5) &&
+    bool ok = np_s_tensor(s, -1, 1, 0, 2, (int64_t)3, (int64_t)5) &&
+              np_s_tensor(s, -1, 1, 0, 2, (int64_t)3, (int64_t)5) &&
               (!weight || np_s_tensor(s, 0.5, 2, 0, 1, (int64_t)5));
     s->dtype = np_wide(t);
     for (int k = 0; ok && k < stats; k++) ok = np_s_tensor(s, 0.5, 2, 0, 1, (int64_t)3);
@@ -368,41 +403,58 @@ static bool rms_params_sample(np_sampler *s, int i) { return backward_sample(s, 
 
 /* layer_norm_backward(g, x, w, mean, rstd, dims): the gradient of layer_norm for x, in one sweep. */
 NP_OP(layer_norm_backward) = {
-    NP_NAMED(layer_norm_backward), .args = "g:T x:T w:T? mean:T rstd:T dims:int -> dx:T",
-    .tags = NP_INTERNAL | NP_NODIFF | NP_CHEAP, .infer = infer_norm_backward, .sample = layer_backward_sample,
+    NP_NAMED(layer_norm_backward),
+    .args = "g:T x:T w:T? mean:T rstd:T dims:int -> dx:T",
+    .tags = NP_INTERNAL | NP_NODIFF | NP_CHEAP,
+    .infer = infer_norm_backward,
+    .sample = layer_backward_sample,
 };
 
 /* layer_norm_params(g, x, mean, rstd, dims): the gradients of layer_norm for weight and bias. */
 NP_OP(layer_norm_params) = {
-    NP_NAMED(layer_norm_params), .args = "g:T x:T mean:T rstd:T dims:int -> dw:T db:T",
-    .tags = NP_INTERNAL | NP_NODIFF | NP_CHEAP, .infer = infer_norm_params, .sample = layer_params_sample,
+    NP_NAMED(layer_norm_params),
+    .args = "g:T x:T mean:T rstd:T dims:int -> dw:T db:T",
+    .tags = NP_INTERNAL | NP_NODIFF | NP_CHEAP,
+    .infer = infer_norm_params,
+    .sample = layer_params_sample,
 };
 
 /* layer_norm(x, w, b): (x - mean) / sqrt(variance + eps) * w + b over the last `dims` dimensions (1), with the
  * biased variance. w and b have the shape of these dimensions, or are absent. */
 NP_OP(layer_norm) = {
-    NP_NAMED(layer_norm), .args = "x:T w:T? b:T? ; dims:int=1 eps:float=1e-5 -> y:T | mean:T rstd:T",
+    NP_NAMED(layer_norm),
+    .args = "x:T w:T? b:T? ; dims:int=1 eps:float=1e-5 -> y:T | mean:T rstd:T",
     .tags = NP_FUSED | NP_CHEAP,
-    .save = { { NP_SAVE_IN, 0, 3 }, NP_IN_FOR(1, 0), { NP_SAVE_OUT, 1, 3 }, { NP_SAVE_OUT, 2, 3 } },
-    .infer = infer_layer_norm, .grad = layer_norm_grad, .ref = ref_layer_norm, .sample = layer_norm_sample,
+    .save = {{NP_SAVE_IN, 0, 3}, NP_IN_FOR(1, 0), {NP_SAVE_OUT, 1, 3}, {NP_SAVE_OUT, 2, 3}},
+    .infer = infer_layer_norm,
+    .grad = layer_norm_grad,
+    .ref = ref_layer_norm,
+    .sample = layer_norm_sample,
 };
 
 /* rms_norm_backward(g, x, w, rstd, dims): the gradient of rms_norm for x, in one sweep. */
 NP_OP(rms_norm_backward) = {
-    NP_NAMED(rms_norm_backward), .args = "g:T x:T w:T? rstd:T dims:int -> dx:T",
-    .tags = NP_INTERNAL | NP_NODIFF | NP_CHEAP, .infer = infer_norm_backward, .sample = rms_backward_sample,
+    NP_NAMED(rms_norm_backward),
+    .args = "g:T x:T w:T? rstd:T dims:int -> dx:T",
+    .tags = NP_INTERNAL | NP_NODIFF | NP_CHEAP,
+    .infer = infer_norm_backward,
+    .sample = rms_backward_sample,
 };
 
 /* rms_norm_params(g, x, rstd, dims): the gradient of rms_norm for its weight. */
 NP_OP(rms_norm_params) = {
-    NP_NAMED(rms_norm_params), .args = "g:T x:T rstd:T dims:int -> dw:T",
-    .tags = NP_INTERNAL | NP_NODIFF | NP_CHEAP, .infer = infer_norm_params, .sample = rms_params_sample,
+    NP_NAMED(rms_norm_params),
+    .args = "g:T x:T rstd:T dims:int -> dw:T",
+    .tags = NP_INTERNAL | NP_NODIFF | NP_CHEAP,
+    .infer = infer_norm_params,
+    .sample = rms_params_sample,
 };
 
 /* rms_norm(x, w): x / sqrt(mean x^2 + eps) * w over the last `dims` dimensions (1). */
 NP_OP(rms_norm) = {
-    NP_NAMED(rms_norm), .args = "x:T w:T? ; dims:int=1 eps:float=1e-6 -> y:T | rstd:T", .tags = NP_FUSED | NP_CHEAP,
-    .save = { { NP_SAVE_IN, 0, 3 }, NP_IN_FOR(1, 0), { NP_SAVE_OUT, 1, 3 } },
-    .infer = infer_rms_norm, .grad = rms_norm_grad, .ref = ref_rms_norm, .sample = rms_norm_sample,
+    NP_NAMED(rms_norm),          .args = "x:T w:T? ; dims:int=1 eps:float=1e-6 -> y:T | rstd:T",
+    .tags = NP_FUSED | NP_CHEAP, .save = {{NP_SAVE_IN, 0, 3}, NP_IN_FOR(1, 0), {NP_SAVE_OUT, 1, 3}},
+    .infer = infer_rms_norm,     .grad = rms_norm_grad,
+    .ref = ref_rms_norm,         .sample = rms_norm_sample,
 };
 #endif

@@ -30,13 +30,13 @@
 
 typedef struct np_attr {
     union {
-        int64_t i;               /* int, dim, index, base, dtype, device, bool */
-        double f;                /* float */
-        const int64_t *v;        /* dims, shape: n entries */
+        int64_t i;        /* int, dim, index, base, dtype, device, bool */
+        double f;         /* float */
+        const int64_t *v; /* dims, shape: n entries */
         neap_generator *gen;
     };
-    int32_t n;                   /* of a float made from an integer: what f lacks to that integer */
-    int32_t has;                 /* 0: absent */
+    int32_t n;   /* of a float made from an integer: what f lacks to that integer */
+    int32_t has; /* 0: absent */
 } np_attr;
 
 /* What infer says of one result. A view result has view = true and strides and offset. */
@@ -54,16 +54,16 @@ typedef struct np_op np_op;
 typedef struct np_frame {
     neap_ctx *c;
     const np_op *op;
-    neap_tensor *const *in;      /* borrowed; NULL: absent optional */
+    neap_tensor *const *in; /* borrowed; NULL: absent optional */
     int n_in;
-    int n_out;                   /* set by dispatch from the schema; infer may lower it (max without dim) */
-    np_device *dev;              /* of the first real tensor; infer may set it (factories) */
-    neap_dtype compute;          /* promoted dtype for kernels, set by the infer helpers */
-    uint64_t rng_n;              /* NP_RANDOM ops: infer says how many elements to reserve for */
-    np_rng_range rng;            /* the reserved range */
-    neap_tensor *out[NP_MAX_OUT];/* new references; for in-place ops out[0] is in[0] retained */
-    np_attr attr[NP_MAX_ATTR];   /* those of the schema are set by the caller */
-    np_out_meta meta[NP_MAX_OUT];/* filled by infer, n_out of them */
+    int n_out;                    /* set by dispatch from the schema; infer may lower it (max without dim) */
+    np_device *dev;               /* of the first real tensor; infer may set it (factories) */
+    neap_dtype compute;           /* promoted dtype for kernels, set by the infer helpers */
+    uint64_t rng_n;               /* NP_RANDOM ops: infer says how many elements to reserve for */
+    np_rng_range rng;             /* the reserved range */
+    neap_tensor *out[NP_MAX_OUT]; /* new references; for in-place ops out[0] is in[0] retained */
+    np_attr attr[NP_MAX_ATTR];    /* those of the schema are set by the caller */
+    np_out_meta meta[NP_MAX_OUT]; /* filled by infer, n_out of them */
 } np_frame;
 
 /* Starts a call: everything but the attributes and what infer fills. (The rest of a frame is large.) */
@@ -87,64 +87,76 @@ static inline void np_frame_begin(np_frame *f, neap_ctx *c, const np_op *op, nea
 typedef struct np_back {
     neap_ctx *c;
     struct neap_node *node;
-    neap_tensor *g[NP_MAX_OUT];  /* gradient of each result; g[0] is never NULL, others may be */
+    neap_tensor *g[NP_MAX_OUT];      /* gradient of each result; g[0] is never NULL, others may be */
     neap_tensor *saved[NP_MAX_SAVE]; /* in the order of .save; NULL if its user is not needed */
-    neap_tensor **dx;            /* write here: one per tensor input */
-    const bool *need;            /* need[i]: input i needs a gradient; others may be left NULL */
+    neap_tensor **dx;                /* write here: one per tensor input */
+    const bool *need;                /* need[i]: input i needs a gradient; others may be left NULL */
     int n_in;
-    const np_attr *attr;         /* as in the call */
+    const np_attr *attr; /* as in the call */
     np_rng_range rng;
     bool create_graph;
-    struct np_temp *temps;       /* frame temporaries */
+    struct np_temp *temps; /* frame temporaries */
 } np_back;
 
 typedef bool (*np_infer_fn)(np_frame *f);
 typedef void (*np_grad_fn)(np_back *b);
-typedef bool (*np_ref_fn)(np_frame *f);         /* fills f->out by calling other ops (neap_*), recording off */
+typedef bool (*np_ref_fn)(np_frame *f); /* fills f->out by calling other ops (neap_*), recording off */
 typedef void (*np_cost_fn)(const np_frame *f, double *flops, double *bytes);
-struct np_sampler;                              /* tests and bench: core/ops/sample.h */
+struct np_sampler;                                         /* tests and bench: core/ops/sample.h */
 typedef bool (*np_sample_fn)(struct np_sampler *s, int i); /* i-th legal argument set; false: no more */
 
-enum { /* tags */
-    NP_POINTWISE = 1 << 0, /* result element depends on same-index inputs */
-    NP_VIEW = 1 << 1,      /* results alias input 0; no kernel */
-    NP_INPLACE = 1 << 2,   /* writes input 0; bumps its version */
-    NP_RANDOM = 1 << 3,    /* consumes counters */
-    NP_HEAVY = 1 << 4,     /* compute-bound: matmul, convolution, attention */
-    NP_CHEAP = 1 << 5,     /* bandwidth-bound: redo gladly */
-    NP_REDUCE = 1 << 6,
-    NP_NODIFF = 1 << 7,    /* integer or boolean result, or a constant: never recorded */
-    NP_SYNC = 1 << 8,      /* reads device data on the host */
-    NP_FUSED = 1 << 9,     /* has .ref */
-    NP_INTERNAL = 1 << 10, /* not in the Lua API: parts of gradients */
-    NP_FACTORY = 1 << 11,  /* no tensor input: rand, randn ... */
-    NP_ANYWHERE = 1 << 12, /* the CPU kernel serves every device: it only moves bytes (np_copy_into) */
-    NP_TRUTH = 1 << 13     /* without dims the result is a Lua boolean: any, all */
+enum {                        /* tags */
+       NP_POINTWISE = 1 << 0, /* result element depends on same-index inputs */
+       NP_VIEW = 1 << 1,      /* results alias input 0; no kernel */
+       NP_INPLACE = 1 << 2,   /* writes input 0; bumps its version */
+       NP_RANDOM = 1 << 3,    /* consumes counters */
+       NP_HEAVY = 1 << 4,     /* compute-bound: matmul, convolution, attention */
+       NP_CHEAP = 1 << 5,     /* bandwidth-bound: redo gladly */
+       NP_REDUCE = 1 << 6,
+       NP_NODIFF = 1 << 7,    /* integer or boolean result, or a constant: never recorded */
+       NP_SYNC = 1 << 8,      /* reads device data on the host */
+       NP_FUSED = 1 << 9,     /* has .ref */
+       NP_INTERNAL = 1 << 10, /* not in the Lua API: parts of gradients */
+       NP_FACTORY = 1 << 11,  /* no tensor input: rand, randn ... */
+       NP_ANYWHERE = 1 << 12, /* the CPU kernel serves every device: it only moves bytes (np_copy_into) */
+       NP_TRUTH = 1 << 13     /* without dims the result is a Lua boolean: any, all */
 };
 
 enum { NP_SAVE_NONE, NP_SAVE_IN, NP_SAVE_OUT };
 typedef struct np_save {
     uint8_t what, index;
-    uint8_t for_mask;      /* bit i: needed for the gradient of input i; 0: needed for any */
+    uint8_t for_mask; /* bit i: needed for the gradient of input i; 0: needed for any */
 } np_save;
-#define NP_IN(i) { NP_SAVE_IN, i, 0 }
-#define NP_IN_FOR(i, j) { NP_SAVE_IN, i, 1u << (j) } /* input i, only if input j needs a gradient */
-#define NP_OUT(i) { NP_SAVE_OUT, i, 0 }
-#define NP_OUT_FOR(i, j) { NP_SAVE_OUT, i, 1u << (j) }
+#define NP_IN(i) \
+    { \
+        NP_SAVE_IN, i, 0 \
+    }
+#define NP_IN_FOR(i, j) \
+    { \
+        NP_SAVE_IN, i, 1u << (j) \
+    } /* input i, only if input j needs a gradient */
+#define NP_OUT(i) \
+    { \
+        NP_SAVE_OUT, i, 0 \
+    }
+#define NP_OUT_FOR(i, j) \
+    { \
+        NP_SAVE_OUT, i, 1u << (j) \
+    }
 
 struct np_op {
     const char *name;
     const char *args;
-    int index;             /* NP_OPX_<name> */
+    int index; /* NP_OPX_<name> */
     uint32_t tags;
     np_save save[NP_MAX_SAVE]; /* ends with NP_SAVE_NONE */
-    np_infer_fn infer;     /* shapes, dtypes, all checks: an error here has no side effect */
-    np_grad_fn grad;       /* NULL with NP_NODIFF */
-    np_ref_fn ref;         /* NP_FUSED: the same results out of simpler ops: oracle and fallback */
-    np_cost_fn cost;       /* NULL: by tags */
+    np_infer_fn infer;         /* shapes, dtypes, all checks: an error here has no side effect */
+    np_grad_fn grad;           /* NULL with NP_NODIFF */
+    np_ref_fn ref;             /* NP_FUSED: the same results out of simpler ops: oracle and fallback */
+    np_cost_fn cost;           /* NULL: by tags */
     np_sample_fn sample;
-    const np_op *base;     /* in-place forms: the op they are a form of */
-    uint64_t grad_dtypes;  /* 0: all float dtypes */
+    const np_op *base;    /* in-place forms: the op they are a form of */
+    uint64_t grad_dtypes; /* 0: all float dtypes */
 };
 
 #ifndef NP_ISA
@@ -161,32 +173,43 @@ struct np_op {
 /* NP_OP(exp) = { NP_NAMED(exp), .args = ..., };  its in-place form takes one more line: NP_INPLACE_OP(exp_, exp); */
 #define NP_OP(opname) const np_op np_op_##opname
 #define NP_NAMED(opname) .name = #opname, .index = NP_OPX_##opname
-#define NP_INPLACE_OP(opname, of) \
-    NP_OP(opname) = { NP_NAMED(opname), .tags = NP_INPLACE, .base = &np_op_##of }
+#define NP_INPLACE_OP(opname, of) NP_OP(opname) = {NP_NAMED(opname), .tags = NP_INPLACE, .base = &np_op_##of}
 
 /* ---- the registry (generated table, in file order) */
-extern const np_op *const np_ops[];             /* NP_N_OPS entries */
+extern const np_op *const np_ops[]; /* NP_N_OPS entries */
 extern const np_kernel np_cpu_kernels[][NP_N_ISA];
-extern const char *const np_op_docs[];          /* doc comment text by index */
+extern const char *const np_op_docs[]; /* doc comment text by index */
 const np_op *np_op_find(const char *name);
 
 typedef enum np_arg_type {
-    NP_ARG_TENSOR, NP_ARG_OPT_TENSOR, NP_ARG_NUMBER, NP_ARG_LIST,
-    NP_ARG_INT, NP_ARG_FLOAT, NP_ARG_BOOL, NP_ARG_DIM, NP_ARG_DIMS, NP_ARG_INDEX, NP_ARG_SHAPE,
-    NP_ARG_DTYPE, NP_ARG_DEVICE, NP_ARG_GEN, NP_ARG_BASE
+    NP_ARG_TENSOR,
+    NP_ARG_OPT_TENSOR,
+    NP_ARG_NUMBER,
+    NP_ARG_LIST,
+    NP_ARG_INT,
+    NP_ARG_FLOAT,
+    NP_ARG_BOOL,
+    NP_ARG_DIM,
+    NP_ARG_DIMS,
+    NP_ARG_INDEX,
+    NP_ARG_SHAPE,
+    NP_ARG_DTYPE,
+    NP_ARG_DEVICE,
+    NP_ARG_GEN,
+    NP_ARG_BASE
 } np_arg_type;
 typedef struct np_arg { /* a parsed schema argument */
     char name[24];
     np_arg_type type;
-    bool optional;         /* `?` */
+    bool optional; /* `?` */
     bool has_default;
-    bool option;           /* after ';' */
-    int slot;              /* tensor number or attribute number */
-    double def;            /* default: number, or 0/1 */
+    bool option; /* after ';' */
+    int slot;    /* tensor number or attribute number */
+    double def;  /* default: number, or 0/1 */
 } np_arg;
 typedef struct np_schema {
     int n_args, n_tensors, n_attrs, n_results, n_aux; /* results seen, then auxiliary */
-    bool list;             /* one T* argument */
+    bool list;                                        /* one T* argument */
     np_arg arg[12];
     char result[NP_MAX_OUT][24];
 } np_schema;
@@ -232,25 +255,26 @@ static inline void np_frame_drop(np_frame *f)
 /* Dispatch for formulas: consumes frame temporaries among the inputs, owns the results. Returns out[0]. */
 neap_tensor *np_back_call(np_back *b, np_frame *f);
 neap_tensor *np_hold(np_back *b, neap_tensor *t);
-neap_tensor *np_num(np_back *b, double v);      /* a number operand, owned by the frame */
+neap_tensor *np_num(np_back *b, double v); /* a number operand, owned by the frame */
 /* g summed down to the shape of input i (the transpose of broadcasting), cast to its dtype. */
 neap_tensor *np_unbroadcast(np_back *b, neap_tensor *g, int input);
 /* Shape of input i of the node (from the graph; valid for inputs that need a gradient, in list ops for all). */
 bool np_input_shape(np_back *b, int input, int *ndim, int64_t *shape, neap_dtype *dtype);
 
 /* ---- infer helpers (infer.c) */
-bool np_infer_same(np_frame *f);       /* one result like in[0]; any dtype */
-bool np_infer_float(np_frame *f);      /* like in[0]; integers become the default float dtype; f->compute set */
-bool np_infer_binary(np_frame *f);     /* broadcast in[0], in[1]; promote; f->compute = result dtype */
-bool np_infer_binary_float(np_frame *f);/* the same, integers give float */
-bool np_infer_compare(np_frame *f);    /* broadcast, bool result, f->compute = promoted dtype */
+bool np_infer_same(np_frame *f);   /* one result like in[0]; any dtype */
+bool np_infer_float(np_frame *f);  /* like in[0]; integers become the default float dtype; f->compute set */
+bool np_infer_binary(np_frame *f); /* broadcast in[0], in[1]; promote; f->compute = result dtype */
+bool np_infer_binary_float(np_frame *f); /* the same, integers give float */
+bool np_infer_compare(np_frame *f);      /* broadcast, bool result, f->compute = promoted dtype */
 /* A number that an integer dtype cannot hold is E-DTYPE, never cut: operands (others than numbers pass) and float
  * attributes. Float dtypes take everything, bool takes the truth of it. */
 bool np_number_fits(neap_ctx *c, const neap_tensor *t, neap_dtype as);
 bool np_attr_fits(neap_ctx *c, const np_attr *a, neap_dtype as);
 bool np_integer_fits(neap_ctx *c, int64_t v, neap_dtype as);
-bool np_attr_whole(const np_attr *a, int64_t *v); /* the integer that a float attribute is; false: it is none */
-bool np_same_device(np_frame *f);      /* checks all tensors, sets f->dev; E-DEVICE. Called by all of the above */
+bool np_attr_whole(const np_attr *a,
+                   int64_t *v);   /* the integer that a float attribute is; false: it is none */
+bool np_same_device(np_frame *f); /* checks all tensors, sets f->dev; E-DEVICE. Called by all of the above */
 /* Sets result j. */
 void np_meta_set(np_frame *f, int j, neap_dtype t, int ndim, const int64_t *shape);
 void np_meta_like(np_frame *f, int j, const neap_tensor *t);

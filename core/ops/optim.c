@@ -20,11 +20,11 @@ typedef struct optim_entry {
 
 typedef struct optim_job {
     optim_kind kind;
-    int n, n_arrays, writes;     /* writes: bit i: array i is written */
+    int n, n_arrays, writes; /* writes: bit i: array i is written */
     int64_t chunks;
-    double k[8];                 /* constants of the rule */
-    int flags;                   /* SGD: 1 nesterov, 2 first, 4 momentum; AdamW: 1 decoupled */
-    double *partial;             /* NORM: one sum a chunk */
+    double k[8];     /* constants of the rule */
+    int flags;       /* SGD: 1 nesterov, 2 first, 4 momentum; AdamW: 1 decoupled */
+    double *partial; /* NORM: one sum a chunk */
     optim_entry *e;
 } optim_job;
 
@@ -80,11 +80,14 @@ void np_optim_chunk_2(const optim_job *j, int64_t chunk);
         case OPTIM_ADAMW: adamw_##S(j, n, a[0], a[1], a[2], a[3]); return 0; \
         case OPTIM_SGD: sgd_##S(j, n, a[0], a[1], a[2]); return 0; \
         case OPTIM_NORM: return norm_##S(j, n, a[0]); \
-        default: for (int64_t i = 0; i < n; i++) a[0][i] = (T)((double)a[0][i] * s); return 0; \
+        default: \
+            for (int64_t i = 0; i < n; i++) a[0][i] = (T)((double)a[0][i] * s); \
+            return 0; \
         } \
     } \
     /* elements [begin, begin + n) of an entry, in blocks; arrays of another dtype pass through the stack */ \
-    static double optim_range_##S(const optim_job *j, const optim_entry *e, neap_dtype t, int64_t begin, int64_t n) \
+    static double optim_range_##S(const optim_job *j, const optim_entry *e, neap_dtype t, int64_t begin, \
+                                  int64_t n) \
     { \
         double sum = 0; \
         T stack[MAX_ARRAYS][BLOCK], *a[MAX_ARRAYS]; \
@@ -101,7 +104,8 @@ void np_optim_chunk_2(const optim_job *j, int64_t chunk);
             sum += optim_block_##S(j, m, a); \
             for (int k = 0; !same && k < j->n_arrays; k++) { \
                 const int64_t es = (int64_t)np_dtype_size(e->t[k]); \
-                if (j->writes >> k & 1) np_convert(e->t[k], e->a[k] + i * es, es, t, stack[k], (int64_t)sizeof(T), m); \
+                if (j->writes >> k & 1) \
+                    np_convert(e->t[k], e->a[k] + i * es, es, t, stack[k], (int64_t)sizeof(T), m); \
             } \
         } \
         return sum; \
@@ -118,7 +122,8 @@ void NP_CAT3(np_optim_chunk_, NP_ISA, )(const optim_job *j, int64_t chunk)
         else hi = mid - 1;
     }
     const optim_entry *e = &j->e[lo];
-    int64_t begin = (chunk - e->first_chunk) * NP_GRAIN, n = e->numel - begin < NP_GRAIN ? e->numel - begin : NP_GRAIN;
+    int64_t begin = (chunk - e->first_chunk) * NP_GRAIN,
+            n = e->numel - begin < NP_GRAIN ? e->numel - begin : NP_GRAIN;
     double s = e->t[0] == NEAP_FLOAT64 ? optim_range_f64(j, e, NEAP_FLOAT64, begin, n)
                                        : optim_range_f32(j, e, NEAP_FLOAT32, begin, n);
     if (j->partial) j->partial[chunk] = s;
@@ -139,28 +144,32 @@ static void optim_free(neap_ctx *c, optim_job *j, int cap)
 }
 
 /* Array k of parameter i fits the parameter (array 0): shape, float dtype, host memory. */
-static bool check_array(neap_ctx *c, const neap_tensor *p, const neap_tensor *t, int i, const char *name, bool state)
+static bool check_array(neap_ctx *c, const neap_tensor *p, const neap_tensor *t, int i, const char *name,
+                        bool state)
 {
     char a[128], b[128];
     if (!t) return np_fail(c, NEAP_E_ARG, "parameter %d has a gradient but no %s", i + c->base, name);
     if (!np_is_float((neap_dtype)t->dtype))
-        return np_fail(c, NEAP_E_DTYPE, "the %s of parameter %d is %s; only float tensors are optimized", name, i + c->base,
-                       np_dtype_name((neap_dtype)t->dtype));
+        return np_fail(c, NEAP_E_DTYPE, "the %s of parameter %d is %s; only float tensors are optimized",
+                       name, i + c->base, np_dtype_name((neap_dtype)t->dtype));
     if (!t->st->dev->backend.host_memory)
-        return np_fail(c, NEAP_E_NOKERNEL, "the %s of parameter %d is on %s, where this step has no kernel", name, i + c->base,
-                       t->st->dev->name);
+        return np_fail(c, NEAP_E_NOKERNEL, "the %s of parameter %d is on %s, where this step has no kernel",
+                       name, i + c->base, t->st->dev->name);
     bool fits = t->ndim == p->ndim && (t->dtype == p->dtype || (state && t->dtype == NEAP_FLOAT32));
     for (int d = 0; fits && d < p->ndim; d++) fits = t->shape[d] == p->shape[d];
     if (!fits)
-        return np_fail(c, t->dtype == p->dtype ? NEAP_E_SHAPE : NEAP_E_DTYPE, "the %s of parameter %d is %s, the parameter is %s",
-                       name, i + c->base, np_tensor_text(a, sizeof a, t), np_tensor_text(b, sizeof b, p));
+        return np_fail(c, t->dtype == p->dtype ? NEAP_E_SHAPE : NEAP_E_DTYPE,
+                       "the %s of parameter %d is %s, the parameter is %s", name, i + c->base,
+                       np_tensor_text(a, sizeof a, t), np_tensor_text(b, sizeof b, p));
     if (np_overlaps_itself(t) && strcmp(name, "gradient") != 0)
-        return np_fail(c, NEAP_E_OVERLAP, "elements of the %s of parameter %d share memory; clone it", name, i + c->base);
+        return np_fail(c, NEAP_E_OVERLAP, "elements of the %s of parameter %d share memory; clone it", name,
+                       i + c->base);
     return true;
 }
 
 /* Checks all lists, then makes the entries of those parameters that have a gradient (array `key` not NULL). */
-static bool optim_begin(neap_ctx *c, optim_job *j, int n, neap_tensor *const *const *lists, const char *const *names, int key)
+static bool optim_begin(neap_ctx *c, optim_job *j, int n, neap_tensor *const *const *lists,
+                        const char *const *names, int key)
 {
     j->n = 0;
     j->chunks = 0;
@@ -204,13 +213,15 @@ static void run_one(void *arg, int64_t chunk)
 /* Runs the sweep; written arrays get a new version and copies go back. */
 static bool optim_run(neap_ctx *c, optim_job *j)
 {
-    static void (*const chunk[NP_N_ISA])(const optim_job *, int64_t) = { np_optim_chunk_0, np_optim_chunk_1, np_optim_chunk_2 };
-    run_arg r = { j, chunk[c->isa] };
+    static void (*const chunk[NP_N_ISA])(const optim_job *, int64_t) = {np_optim_chunk_0, np_optim_chunk_1,
+                                                                        np_optim_chunk_2};
+    run_arg r = {j, chunk[c->isa]};
     bool ok = j->chunks == 0 || np_parallel(c, j->chunks, run_one, &r);
     for (int i = 0; i < j->n; i++) {
         for (int k = 0; k < j->n_arrays; k++) {
             if (!(j->writes >> k & 1)) continue;
-            if (j->e[i].used[k] != j->e[i].orig[k]) ok = np_copy_into(c, j->e[i].orig[k], j->e[i].used[k]) && ok;
+            if (j->e[i].used[k] != j->e[i].orig[k])
+                ok = np_copy_into(c, j->e[i].orig[k], j->e[i].used[k]) && ok;
             np_bump(j->e[i].orig[k]);
         }
     }
@@ -223,20 +234,23 @@ static int finish(neap_ctx *c, const char *outer, bool ok)
     return ok && !np_pending(c) ? 0 : -1;
 }
 
-int neap_adamw_step(neap_ctx *c, const neap_adamw *o, int n, neap_tensor *const *params, neap_tensor *const *grads,
-                    neap_tensor *const *m, neap_tensor *const *v)
+int neap_adamw_step(neap_ctx *c, const neap_adamw *o, int n, neap_tensor *const *params,
+                    neap_tensor *const *grads, neap_tensor *const *m, neap_tensor *const *v)
 {
     if (np_pending(c)) return -1;
     const char *outer = c->op_name;
     c->op_name = "adamw_step";
     if (o->step < 1)
-        return finish(c, outer, np_fail(c, NEAP_E_ARG, "step is %lld; the first step is 1", (long long)o->step));
+        return finish(c, outer,
+                      np_fail(c, NEAP_E_ARG, "step is %lld; the first step is 1", (long long)o->step));
     double c1 = 1 - pow(o->beta1, (double)o->step), c2 = 1 - pow(o->beta2, (double)o->step);
-    optim_job j = { .kind = OPTIM_ADAMW, .n_arrays = 4, .writes = 1 | 4 | 8,
-                    .k = { o->beta1, o->beta2, o->lr / c1, 1 / sqrt(c2), o->eps,
-                           o->decoupled ? 1 - o->lr * o->weight_decay : 1, o->decoupled ? 0 : o->weight_decay } };
-    neap_tensor *const *const lists[] = { params, grads, m, v };
-    static const char *const names[] = { "parameter", "gradient", "first moment", "second moment" };
+    optim_job j = {.kind = OPTIM_ADAMW,
+                   .n_arrays = 4,
+                   .writes = 1 | 4 | 8,
+                   .k = {o->beta1, o->beta2, o->lr / c1, 1 / sqrt(c2), o->eps,
+                         o->decoupled ? 1 - o->lr * o->weight_decay : 1, o->decoupled ? 0 : o->weight_decay}};
+    neap_tensor *const *const lists[] = {params, grads, m, v};
+    static const char *const names[] = {"parameter", "gradient", "first moment", "second moment"};
     bool ok = optim_begin(c, &j, n, lists, names, 1);
     if (ok) {
         ok = optim_run(c, &j);
@@ -245,18 +259,20 @@ int neap_adamw_step(neap_ctx *c, const neap_adamw *o, int n, neap_tensor *const 
     return finish(c, outer, ok);
 }
 
-int neap_sgd_step(neap_ctx *c, const neap_sgd *o, int n, neap_tensor *const *params, neap_tensor *const *grads,
-                  neap_tensor *const *bufs)
+int neap_sgd_step(neap_ctx *c, const neap_sgd *o, int n, neap_tensor *const *params,
+                  neap_tensor *const *grads, neap_tensor *const *bufs)
 {
     if (np_pending(c)) return -1;
     const char *outer = c->op_name;
     c->op_name = "sgd_step";
     bool momentum = bufs && o->momentum != 0;
-    optim_job j = { .kind = OPTIM_SGD, .n_arrays = momentum ? 3 : 2, .writes = momentum ? 1 | 4 : 1,
-                    .flags = (o->nesterov ? 1 : 0) | (o->first ? 2 : 0) | (momentum ? 4 : 0),
-                    .k = { o->lr, o->momentum, o->dampening, o->weight_decay } };
-    neap_tensor *const *const lists[] = { params, grads, bufs };
-    static const char *const names[] = { "parameter", "gradient", "momentum buffer" };
+    optim_job j = {.kind = OPTIM_SGD,
+                   .n_arrays = momentum ? 3 : 2,
+                   .writes = momentum ? 1 | 4 : 1,
+                   .flags = (o->nesterov ? 1 : 0) | (o->first ? 2 : 0) | (momentum ? 4 : 0),
+                   .k = {o->lr, o->momentum, o->dampening, o->weight_decay}};
+    neap_tensor *const *const lists[] = {params, grads, bufs};
+    static const char *const names[] = {"parameter", "gradient", "momentum buffer"};
     bool ok = bufs || o->momentum == 0;
     if (!ok) np_fail(c, NEAP_E_ARG, "momentum is %g, but there are no buffers", o->momentum);
     ok = ok && optim_begin(c, &j, n, lists, names, 1);
@@ -307,7 +323,8 @@ static bool rescue_norm(neap_ctx *c, optim_job *j, int n, neap_tensor *const *gr
     double most = list_max(j, &bad);
     if (bad < 0) return list_norm(c, j, 1 / most, norm);
     while (index < n && grads[index] != j->e[bad].orig[0]) index++;
-    return np_fail(c, NEAP_E_ARG, "the norm is not finite: gradient %d holds %s; all gradients are left as they were",
+    return np_fail(c, NEAP_E_ARG,
+                   "the norm is not finite: gradient %d holds %s; all gradients are left as they were",
                    index + c->base, isnan(most) ? "NaN" : "inf");
 }
 
@@ -316,15 +333,16 @@ int neap_clip_grad_norm(neap_ctx *c, int n, neap_tensor *const *grads, double ma
     if (np_pending(c)) return -1;
     const char *outer = c->op_name;
     c->op_name = "clip_grad_norm";
-    optim_job j = { .n_arrays = 1 };
-    neap_tensor *const *const lists[] = { grads };
-    static const char *const names[] = { "clipped gradient" };
+    optim_job j = {.n_arrays = 1};
+    neap_tensor *const *const lists[] = {grads};
+    static const char *const names[] = {"clipped gradient"};
     *norm = 0;
     bool ok = optim_begin(c, &j, n, lists, names, 0);
     if (!ok) return finish(c, outer, false);
     if (j.chunks) {
         j.partial = np_obj_new(c, (size_t)j.chunks * sizeof *j.partial);
-        ok = j.partial && list_norm(c, &j, 1, norm) && (isfinite(*norm) || rescue_norm(c, &j, n, grads, norm));
+        ok =
+            j.partial && list_norm(c, &j, 1, norm) && (isfinite(*norm) || rescue_norm(c, &j, n, grads, norm));
         double s = max_norm / (*norm + 1e-6);
         if (ok && s < 1) {
             j.kind = OPTIM_SCALE;

@@ -49,8 +49,10 @@ static inline bool is_zero(int64_t v) { return v == 0; }
 static inline bool is_negative(int64_t v) { return v < 0; }
 static inline bool divisor_ok(np_frame *f)
 {
-    if (np_is_float(f->compute) || f->out[0]->numel == 0 || !holds(f->in[1], f->compute, is_zero)) return true;
-    np_fail(f->c, NEAP_E_ARG, "integer division by zero: the divisor (argument 2) holds a 0; mask it out or use floats");
+    if (np_is_float(f->compute) || f->out[0]->numel == 0 || !holds(f->in[1], f->compute, is_zero))
+        return true;
+    np_fail(f->c, NEAP_E_ARG,
+            "integer division by zero: the divisor (argument 2) holds a 0; mask it out or use floats");
     return false;
 }
 
@@ -88,7 +90,8 @@ typedef struct clamp_bounds {
 static bool no_bool(np_frame *f)
 {
     if (f->compute != NEAP_BOOL) return true;
-    np_fail(f->c, NEAP_E_DTYPE, "not defined for bool tensors; use bitwise_xor, bitwise_not or x:to(\"int64\")");
+    np_fail(f->c, NEAP_E_DTYPE,
+            "not defined for bool tensors; use bitwise_xor, bitwise_not or x:to(\"int64\")");
     return false;
 }
 static bool infer_same_number(np_frame *f) { return np_infer_same(f) && no_bool(f); }
@@ -97,7 +100,8 @@ static bool infer_binary_number(np_frame *f) { return np_infer_binary(f) && no_b
 static bool integers_only(np_frame *f)
 {
     if (!np_is_float(f->compute)) return true;
-    np_fail(f->c, NEAP_E_DTYPE, "%s tensors have no bits to combine: integers and bool only; compare first (x:gt(0))",
+    np_fail(f->c, NEAP_E_DTYPE,
+            "%s tensors have no bits to combine: integers and bool only; compare first (x:gt(0))",
             np_dtype_name(f->compute));
     return false;
 }
@@ -149,8 +153,9 @@ static void add_grad(np_back *b)
     if (b->need[0]) b->dx[0] = np_unbroadcast(b, b->g[0], 0);
     if (b->need[1]) b->dx[1] = np_unbroadcast(b, b->g[0], 1);
 }
-NP_OP(add) = { NP_NAMED(add), .args = "a:N b:N -> y:T", .tags = NP_POINTWISE | NP_CHEAP,
-    .infer = np_infer_binary, .grad = add_grad, .sample = np_sample_binary };
+NP_OP(add) = {
+    NP_NAMED(add),    .args = "a:N b:N -> y:T",  .tags = NP_POINTWISE | NP_CHEAP, .infer = np_infer_binary,
+    .grad = add_grad, .sample = np_sample_binary};
 NP_INPLACE_OP(add_, add);
 #endif
 
@@ -164,13 +169,17 @@ static void sub_grad(np_back *b)
     if (b->need[0]) b->dx[0] = np_unbroadcast(b, b->g[0], 0);
     if (b->need[1]) b->dx[1] = np_neg(b, np_unbroadcast(b, b->g[0], 1));
 }
-NP_OP(sub) = { NP_NAMED(sub), .args = "a:N b:N -> y:T", .tags = NP_POINTWISE | NP_CHEAP,
-    .infer = infer_binary_number, .grad = sub_grad, .sample = np_sample_binary };
+NP_OP(sub) = {NP_NAMED(sub),
+              .args = "a:N b:N -> y:T",
+              .tags = NP_POINTWISE | NP_CHEAP,
+              .infer = infer_binary_number,
+              .grad = sub_grad,
+              .sample = np_sample_binary};
 NP_INPLACE_OP(sub_, sub);
 #endif
 
 /* mul(a, b): a * b element by element, with broadcasting. x:mul(3), x * y. */
-NP_MAP2_WRAP(mul, a, b, a * b, a * b)
+NP_MAP2_WRAP(mul, a, b, a *b, a *b)
 NP_CPU(mul)(np_frame *f) { return np_map(f, run_mul, NULL); }
 
 #ifdef NP_BASE_ONLY
@@ -179,9 +188,13 @@ static void mul_grad(np_back *b)
     if (b->need[0]) b->dx[0] = np_unbroadcast(b, np_mul(b, b->g[0], b->saved[1]), 0);
     if (b->need[1]) b->dx[1] = np_unbroadcast(b, np_mul(b, b->g[0], b->saved[0]), 1);
 }
-NP_OP(mul) = { NP_NAMED(mul), .args = "a:N b:N -> y:T", .tags = NP_POINTWISE | NP_CHEAP,
-    .save = { NP_IN_FOR(0, 1), NP_IN_FOR(1, 0) },
-    .infer = np_infer_binary, .grad = mul_grad, .sample = np_sample_binary };
+NP_OP(mul) = {NP_NAMED(mul),
+              .args = "a:N b:N -> y:T",
+              .tags = NP_POINTWISE | NP_CHEAP,
+              .save = {NP_IN_FOR(0, 1), NP_IN_FOR(1, 0)},
+              .infer = np_infer_binary,
+              .grad = mul_grad,
+              .sample = np_sample_binary};
 NP_INPLACE_OP(mul_, mul);
 #endif
 
@@ -199,9 +212,13 @@ static void div_grad(np_back *b)
         b->dx[1] = np_unbroadcast(b, np_neg(b, np_div0(b, q, y)), 1);
     }
 }
-NP_OP(div) = { NP_NAMED(div), .args = "a:N b:N -> y:T", .tags = NP_POINTWISE | NP_CHEAP,
-    .save = { NP_IN_FOR(0, 1), NP_IN(1) },
-    .infer = np_infer_binary_float, .grad = div_grad, .sample = np_sample_binary_positive };
+NP_OP(div) = {NP_NAMED(div),
+              .args = "a:N b:N -> y:T",
+              .tags = NP_POINTWISE | NP_CHEAP,
+              .save = {NP_IN_FOR(0, 1), NP_IN(1)},
+              .infer = np_infer_binary_float,
+              .grad = div_grad,
+              .sample = np_sample_binary_positive};
 NP_INPLACE_OP(div_, div);
 #endif
 
@@ -210,8 +227,9 @@ NP_MAP2_ANY(floor_divide, a, b, v_floor(a / b), i_floor_divide(a, b))
 NP_CPU(floor_divide)(np_frame *f) { return divisor_ok(f) && np_map(f, run_floor_divide, NULL); }
 
 #ifdef NP_BASE_ONLY
-NP_OP(floor_divide) = { NP_NAMED(floor_divide), .args = "a:N b:N -> y:T",
-    .tags = NP_POINTWISE | NP_CHEAP | NP_NODIFF, .infer = infer_binary_number, .sample = np_sample_binary_positive };
+NP_OP(floor_divide) = {NP_NAMED(floor_divide), .args = "a:N b:N -> y:T",
+                       .tags = NP_POINTWISE | NP_CHEAP | NP_NODIFF, .infer = infer_binary_number,
+                       .sample = np_sample_binary_positive};
 NP_INPLACE_OP(floor_divide_, floor_divide);
 #endif
 
@@ -228,9 +246,13 @@ static void remainder_grad(np_back *b)
         b->dx[1] = np_unbroadcast(b, np_neg(b, np_mul0(b, b->g[0], q)), 1);
     }
 }
-NP_OP(remainder) = { NP_NAMED(remainder), .args = "a:N b:N -> y:T", .tags = NP_POINTWISE | NP_CHEAP,
-    .save = { NP_IN_FOR(0, 1), NP_IN_FOR(1, 1) },
-    .infer = infer_binary_number, .grad = remainder_grad, .sample = np_sample_binary_positive };
+NP_OP(remainder) = {NP_NAMED(remainder),
+                    .args = "a:N b:N -> y:T",
+                    .tags = NP_POINTWISE | NP_CHEAP,
+                    .save = {NP_IN_FOR(0, 1), NP_IN_FOR(1, 1)},
+                    .infer = infer_binary_number,
+                    .grad = remainder_grad,
+                    .sample = np_sample_binary_positive};
 NP_INPLACE_OP(remainder_, remainder);
 #endif
 
@@ -240,8 +262,9 @@ NP_CPU(neg)(np_frame *f) { return np_map(f, run_neg, NULL); }
 
 #ifdef NP_BASE_ONLY
 static void neg_grad(np_back *b) { b->dx[0] = np_neg(b, b->g[0]); }
-NP_OP(neg) = { NP_NAMED(neg), .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP,
-    .infer = infer_same_number, .grad = neg_grad, .sample = np_sample_unary };
+NP_OP(neg) = {
+    NP_NAMED(neg),    .args = "x:T -> y:T",     .tags = NP_POINTWISE | NP_CHEAP, .infer = infer_same_number,
+    .grad = neg_grad, .sample = np_sample_unary};
 NP_INPLACE_OP(neg_, neg);
 #endif
 
@@ -251,8 +274,9 @@ NP_CPU(abs)(np_frame *f) { return np_map(f, run_abs, NULL); }
 
 #ifdef NP_BASE_ONLY
 static void abs_grad(np_back *b) { b->dx[0] = np_mul(b, b->g[0], np_sign(b, b->saved[0])); }
-NP_OP(abs) = { NP_NAMED(abs), .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP, .save = { NP_IN(0) },
-    .infer = np_infer_same, .grad = abs_grad, .sample = np_sample_unary };
+NP_OP(abs) = {
+    NP_NAMED(abs),          .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP, .save = {NP_IN(0)},
+    .infer = np_infer_same, .grad = abs_grad,     .sample = np_sample_unary};
 NP_INPLACE_OP(abs_, abs);
 #endif
 
@@ -261,8 +285,8 @@ NP_MAP1_ANY(sign, x, v_sign(x), i_sign(x))
 NP_CPU(sign)(np_frame *f) { return np_map(f, run_sign, NULL); }
 
 #ifdef NP_BASE_ONLY
-NP_OP(sign) = { NP_NAMED(sign), .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP | NP_NODIFF,
-    .infer = np_infer_same, .sample = np_sample_unary };
+NP_OP(sign) = {NP_NAMED(sign), .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP | NP_NODIFF,
+               .infer = np_infer_same, .sample = np_sample_unary};
 #endif
 
 /* floor(x): the largest integer not above x. Constant between its steps: no gradient. */
@@ -283,8 +307,8 @@ NP_CPU(trunc)(np_frame *f) { return np_map(f, run_trunc, NULL); }
 
 #ifdef NP_BASE_ONLY
 #define STEP_OP(opname) \
-    NP_OP(opname) = { NP_NAMED(opname), .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP | NP_NODIFF, \
-        .infer = np_infer_same, .sample = np_sample_unary };
+    NP_OP(opname) = {NP_NAMED(opname), .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP | NP_NODIFF, \
+                     .infer = np_infer_same, .sample = np_sample_unary};
 STEP_OP(floor)
 STEP_OP(ceil)
 STEP_OP(round)
@@ -296,16 +320,14 @@ NP_INPLACE_OP(trunc_, trunc);
 #endif
 
 /* square(x): x * x. */
-NP_MAP1_WRAP(square, x, x * x, x * x)
+NP_MAP1_WRAP(square, x, x *x, x *x)
 NP_CPU(square)(np_frame *f) { return np_map(f, run_square, NULL); }
 
 #ifdef NP_BASE_ONLY
-static void square_grad(np_back *b)
-{
-    b->dx[0] = np_mul(b, b->g[0], np_mul(b, b->saved[0], np_num(b, 2)));
-}
-NP_OP(square) = { NP_NAMED(square), .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP, .save = { NP_IN(0) },
-    .infer = np_infer_same, .grad = square_grad, .sample = np_sample_unary };
+static void square_grad(np_back *b) { b->dx[0] = np_mul(b, b->g[0], np_mul(b, b->saved[0], np_num(b, 2))); }
+NP_OP(square) = {NP_NAMED(square),         .args = "x:T -> y:T",   .tags = NP_POINTWISE | NP_CHEAP,
+                 .save = {NP_IN(0)},       .infer = np_infer_same, .grad = square_grad,
+                 .sample = np_sample_unary};
 NP_INPLACE_OP(square_, square);
 #endif
 
@@ -318,8 +340,9 @@ static void reciprocal_grad(np_back *b)
 {
     b->dx[0] = np_neg(b, np_mul0(b, b->g[0], np_square(b, b->saved[0])));
 }
-NP_OP(reciprocal) = { NP_NAMED(reciprocal), .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP,
-    .save = { NP_OUT(0) }, .infer = np_infer_float, .grad = reciprocal_grad, .sample = np_sample_unary };
+NP_OP(reciprocal) = {NP_NAMED(reciprocal),     .args = "x:T -> y:T",    .tags = NP_POINTWISE | NP_CHEAP,
+                     .save = {NP_OUT(0)},      .infer = np_infer_float, .grad = reciprocal_grad,
+                     .sample = np_sample_unary};
 NP_INPLACE_OP(reciprocal_, reciprocal);
 #endif
 
@@ -351,10 +374,20 @@ static void minimum_grad(np_back *b)
     if (b->need[0]) b->dx[0] = np_unbroadcast(b, winner_share(b, np_lt(b, x, y)), 0);
     if (b->need[1]) b->dx[1] = np_unbroadcast(b, winner_share(b, np_lt(b, y, x)), 1);
 }
-NP_OP(maximum) = { NP_NAMED(maximum), .args = "a:N b:N -> y:T", .tags = NP_POINTWISE | NP_CHEAP,
-    .save = { NP_IN(0), NP_IN(1) }, .infer = np_infer_binary, .grad = maximum_grad, .sample = np_sample_binary };
-NP_OP(minimum) = { NP_NAMED(minimum), .args = "a:N b:N -> y:T", .tags = NP_POINTWISE | NP_CHEAP,
-    .save = { NP_IN(0), NP_IN(1) }, .infer = np_infer_binary, .grad = minimum_grad, .sample = np_sample_binary };
+NP_OP(maximum) = {NP_NAMED(maximum),
+                  .args = "a:N b:N -> y:T",
+                  .tags = NP_POINTWISE | NP_CHEAP,
+                  .save = {NP_IN(0), NP_IN(1)},
+                  .infer = np_infer_binary,
+                  .grad = maximum_grad,
+                  .sample = np_sample_binary};
+NP_OP(minimum) = {NP_NAMED(minimum),
+                  .args = "a:N b:N -> y:T",
+                  .tags = NP_POINTWISE | NP_CHEAP,
+                  .save = {NP_IN(0), NP_IN(1)},
+                  .infer = np_infer_binary,
+                  .grad = minimum_grad,
+                  .sample = np_sample_binary};
 #endif
 
 /* clamp(x, {min=, max=}): x brought into [min, max]; NaN stays. The gradient passes where min <= x <= max. */
@@ -366,7 +399,8 @@ NP_OP(minimum) = { NP_NAMED(minimum), .args = "a:N b:N -> y:T", .tags = NP_POINT
         T *y = (T *)p[0]; \
         const T *x = (const T *)p[1]; \
         int64_t step = s[1] ? 1 : 0; \
-        NP_IVDEP for (int64_t i = 0; i < n; i++) { \
+        NP_IVDEP for (int64_t i = 0; i < n; i++) \
+        { \
             T v = x[i * step]; \
             v = v < lo ? lo : v; \
             y[i] = v > hi ? hi : v; \
@@ -378,12 +412,13 @@ CLAMP_RUN(i64, int64_t, ilo, ihi)
 CLAMP_RUN(i32, int32_t, ilo, ihi)
 CLAMP_RUN(i8, int8_t, ilo, ihi)
 CLAMP_RUN(u8, uint8_t, ilo, ihi)
-NP_RUNS(clamp) = { NP_FLOAT_ROWS(clamp), [NEAP_INT64] = run_clamp_i64, [NEAP_INT32] = run_clamp_i32,
-    [NEAP_INT8] = run_clamp_i8, [NEAP_UINT8] = run_clamp_u8 };
+NP_RUNS(clamp) = {NP_FLOAT_ROWS(clamp), [NEAP_INT64] = run_clamp_i64, [NEAP_INT32] = run_clamp_i32,
+                  [NEAP_INT8] = run_clamp_i8, [NEAP_UINT8] = run_clamp_u8};
 
 NP_CPU(clamp)(np_frame *f)
 {
-    clamp_bounds b = { .lo = f->attr[0].has ? f->attr[0].f : -INFINITY, .hi = f->attr[1].has ? f->attr[1].f : INFINITY };
+    clamp_bounds b = {.lo = f->attr[0].has ? f->attr[0].f : -INFINITY,
+                      .hi = f->attr[1].has ? f->attr[1].f : INFINITY};
     np_int_range(f->compute, &b.ilo, &b.ihi);
     if (f->attr[0].has) np_attr_whole(&f->attr[0], &b.ilo); /* an infinite bound is none */
     if (f->attr[1].has) np_attr_whole(&f->attr[1], &b.ihi);
@@ -417,12 +452,17 @@ static bool clamp_sample(np_sampler *s, int i)
 {
     if (i > 2 || !np_s_tensor(s, 0.1, 1, i, 2, (int64_t)3, (int64_t)4)) return false;
     s->label = i == 0 ? "inside" : i == 1 ? "min only" : "max only";
-    if (i != 2) s->attr[0] = (np_attr){ .f = i == 0 ? 0.05 : 1.5, .has = 1 };
-    if (i != 1) s->attr[1] = (np_attr){ .f = i == 0 ? 1.25 : 0.05, .has = 1 };
+    if (i != 2) s->attr[0] = (np_attr){.f = i == 0 ? 0.05 : 1.5, .has = 1};
+    if (i != 1) s->attr[1] = (np_attr){.f = i == 0 ? 1.25 : 0.05, .has = 1};
     return true;
 }
-NP_OP(clamp) = { NP_NAMED(clamp), .args = "x:T ; min:float? max:float? -> y:T", .tags = NP_POINTWISE | NP_CHEAP,
-    .save = { NP_IN(0) }, .infer = clamp_infer, .grad = clamp_grad, .sample = clamp_sample };
+NP_OP(clamp) = {NP_NAMED(clamp),
+                .args = "x:T ; min:float? max:float? -> y:T",
+                .tags = NP_POINTWISE | NP_CHEAP,
+                .save = {NP_IN(0)},
+                .infer = clamp_infer,
+                .grad = clamp_grad,
+                .sample = clamp_sample};
 NP_INPLACE_OP(clamp_, clamp);
 #endif
 
@@ -436,13 +476,25 @@ NP_INPLACE_OP(clamp_, clamp);
         const uint8_t *m = (const uint8_t *)p[1]; \
         const T *a = (const T *)p[2], *b = (const T *)p[3]; \
         if (s[1] && s[2] && s[3]) { \
-            NP_IVDEP for (int64_t i = 0; i < n; i++) { T u = a[i], v = b[i]; y[i] = m[i] ? u : v; } \
+            NP_IVDEP for (int64_t i = 0; i < n; i++) \
+            { \
+                T u = a[i], v = b[i]; \
+                y[i] = m[i] ? u : v; \
+            } \
         } else if (s[1] && s[2]) { \
             const T v = *b; \
-            NP_IVDEP for (int64_t i = 0; i < n; i++) { T u = a[i]; y[i] = m[i] ? u : v; } \
+            NP_IVDEP for (int64_t i = 0; i < n; i++) \
+            { \
+                T u = a[i]; \
+                y[i] = m[i] ? u : v; \
+            } \
         } else { \
             int64_t sm = s[1] ? 1 : 0, sa = s[2] ? 1 : 0, sb = s[3] ? 1 : 0; \
-            NP_IVDEP for (int64_t i = 0; i < n; i++) { T u = a[i * sa], v = b[i * sb]; y[i] = m[i * sm] ? u : v; } \
+            NP_IVDEP for (int64_t i = 0; i < n; i++) \
+            { \
+                T u = a[i * sa], v = b[i * sb]; \
+                y[i] = m[i * sm] ? u : v; \
+            } \
         } \
     }
 WHERE_RUN(1, uint8_t)
@@ -453,8 +505,13 @@ NP_CPU(where)(np_frame *f) /* moves bits: half types need no float */
 {
     size_t size = np_dtype_size(f->compute);
     uint8_t t = (uint8_t)f->compute;
-    np_map_job m = { .run = size == 1 ? run_where_1 : size == 2 ? run_where_2 : size == 4 ? run_where_4 : run_where_8,
-        .n = 4, .type = { t, NEAP_BOOL, t, t }, .t = { f->out[0], f->in[0], f->in[1], f->in[2] } };
+    np_map_job m = {.run = size == 1   ? run_where_1
+                           : size == 2 ? run_where_2
+                           : size == 4 ? run_where_4
+                                       : run_where_8,
+                    .n = 4,
+                    .type = {t, NEAP_BOOL, t, t},
+                    .t = {f->out[0], f->in[0], f->in[1], f->in[2]}};
     return np_map_go(f->c, &m);
 }
 
@@ -474,8 +531,8 @@ static bool where_infer(np_frame *f)
     for (int i = 1; i < 3; i++) {
         if (np_broadcast_shape(&ndim, shape, f->in[i]->ndim, f->in[i]->shape)) continue;
         for (int k = 0; k < 3; k++) np_shape_text(text[k], sizeof text[k], f->in[k]->ndim, f->in[k]->shape);
-        np_fail(f->c, NEAP_E_SHAPE, "mask %s, a %s and b %s do not broadcast; sizes must be equal or 1", text[0], text[1],
-                text[2]);
+        np_fail(f->c, NEAP_E_SHAPE, "mask %s, a %s and b %s do not broadcast; sizes must be equal or 1",
+                text[0], text[1], text[2]);
         return false;
     }
     f->compute = np_promote_operands(f->in + 1, 2);
@@ -499,8 +556,13 @@ static bool where_sample(np_sampler *s, int i)
     np_s_number(s, 0.5);
     return true;
 }
-NP_OP(where) = { NP_NAMED(where), .args = "mask:T a:N b:N -> y:T", .tags = NP_POINTWISE | NP_CHEAP,
-    .save = { NP_IN(0) }, .infer = where_infer, .grad = where_grad, .sample = where_sample };
+NP_OP(where) = {NP_NAMED(where),
+                .args = "mask:T a:N b:N -> y:T",
+                .tags = NP_POINTWISE | NP_CHEAP,
+                .save = {NP_IN(0)},
+                .infer = where_infer,
+                .grad = where_grad,
+                .sample = where_sample};
 #endif
 
 /* ---- functions */
@@ -511,8 +573,9 @@ NP_CPU(exp)(np_frame *f) { return np_map(f, run_exp, NULL); }
 
 #ifdef NP_BASE_ONLY
 static void exp_grad(np_back *b) { b->dx[0] = np_mul0(b, b->g[0], b->saved[0]); }
-NP_OP(exp) = { NP_NAMED(exp), .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP, .save = { NP_OUT(0) },
-    .infer = np_infer_float, .grad = exp_grad, .sample = np_sample_unary };
+NP_OP(exp) = {
+    NP_NAMED(exp),           .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP, .save = {NP_OUT(0)},
+    .infer = np_infer_float, .grad = exp_grad,     .sample = np_sample_unary};
 NP_INPLACE_OP(exp_, exp);
 #endif
 
@@ -522,8 +585,9 @@ NP_CPU(log)(np_frame *f) { return np_map(f, run_log, NULL); }
 
 #ifdef NP_BASE_ONLY
 static void log_grad(np_back *b) { b->dx[0] = np_div0(b, b->g[0], b->saved[0]); }
-NP_OP(log) = { NP_NAMED(log), .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP, .save = { NP_IN(0) },
-    .infer = np_infer_float, .grad = log_grad, .sample = np_sample_unary_positive };
+NP_OP(log) = {
+    NP_NAMED(log),           .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP,   .save = {NP_IN(0)},
+    .infer = np_infer_float, .grad = log_grad,     .sample = np_sample_unary_positive};
 NP_INPLACE_OP(log_, log);
 #endif
 
@@ -532,12 +596,10 @@ NP_MAP1(log1p, x, v_log1p(x))
 NP_CPU(log1p)(np_frame *f) { return np_map(f, run_log1p, NULL); }
 
 #ifdef NP_BASE_ONLY
-static void log1p_grad(np_back *b)
-{
-    b->dx[0] = np_div0(b, b->g[0], np_add(b, b->saved[0], np_num(b, 1)));
-}
-NP_OP(log1p) = { NP_NAMED(log1p), .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP, .save = { NP_IN(0) },
-    .infer = np_infer_float, .grad = log1p_grad, .sample = np_sample_unary_positive };
+static void log1p_grad(np_back *b) { b->dx[0] = np_div0(b, b->g[0], np_add(b, b->saved[0], np_num(b, 1))); }
+NP_OP(log1p) = {
+    NP_NAMED(log1p),         .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP,   .save = {NP_IN(0)},
+    .infer = np_infer_float, .grad = log1p_grad,   .sample = np_sample_unary_positive};
 #endif
 
 /* sqrt(x): the square root. */
@@ -545,12 +607,10 @@ NP_MAP1(sqrt, x, v_sqrt(x))
 NP_CPU(sqrt)(np_frame *f) { return np_map(f, run_sqrt, NULL); }
 
 #ifdef NP_BASE_ONLY
-static void sqrt_grad(np_back *b)
-{
-    b->dx[0] = np_div0(b, b->g[0], np_mul(b, b->saved[0], np_num(b, 2)));
-}
-NP_OP(sqrt) = { NP_NAMED(sqrt), .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP, .save = { NP_OUT(0) },
-    .infer = np_infer_float, .grad = sqrt_grad, .sample = np_sample_unary_positive };
+static void sqrt_grad(np_back *b) { b->dx[0] = np_div0(b, b->g[0], np_mul(b, b->saved[0], np_num(b, 2))); }
+NP_OP(sqrt) = {
+    NP_NAMED(sqrt),          .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP,   .save = {NP_OUT(0)},
+    .infer = np_infer_float, .grad = sqrt_grad,    .sample = np_sample_unary_positive};
 NP_INPLACE_OP(sqrt_, sqrt);
 #endif
 
@@ -564,8 +624,9 @@ static void rsqrt_grad(np_back *b)
     neap_tensor *cube = np_mul(b, np_square(b, b->saved[0]), b->saved[0]);
     b->dx[0] = np_mul0(b, b->g[0], np_mul(b, cube, np_num(b, -0.5)));
 }
-NP_OP(rsqrt) = { NP_NAMED(rsqrt), .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP, .save = { NP_OUT(0) },
-    .infer = np_infer_float, .grad = rsqrt_grad, .sample = np_sample_unary_positive };
+NP_OP(rsqrt) = {
+    NP_NAMED(rsqrt),         .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP,   .save = {NP_OUT(0)},
+    .infer = np_infer_float, .grad = rsqrt_grad,   .sample = np_sample_unary_positive};
 #endif
 
 /* Sine and cosine of large arguments go through libm, element by element, so that the bits of an element do not
@@ -598,7 +659,7 @@ NP_OP(rsqrt) = { NP_NAMED(rsqrt), .args = "x:T -> y:T", .tags = NP_POINTWISE | N
         } \
     } \
     NP_RUN1(name, f64, double, double, x, v_##name(x)) \
-    NP_RUNS(name) = { NP_FLOAT_ROWS(name) };
+    NP_RUNS(name) = {NP_FLOAT_ROWS(name)};
 
 /* sin(x): the sine of x in radians. */
 TRIG_RUN(sin, sinf)
@@ -611,10 +672,12 @@ NP_CPU(cos)(np_frame *f) { return np_map(f, run_cos, NULL); }
 #ifdef NP_BASE_ONLY
 static void sin_grad(np_back *b) { b->dx[0] = np_mul(b, b->g[0], np_cos(b, b->saved[0])); }
 static void cos_grad(np_back *b) { b->dx[0] = np_neg(b, np_mul(b, b->g[0], np_sin(b, b->saved[0]))); }
-NP_OP(sin) = { NP_NAMED(sin), .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP, .save = { NP_IN(0) },
-    .infer = np_infer_float, .grad = sin_grad, .sample = np_sample_unary };
-NP_OP(cos) = { NP_NAMED(cos), .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP, .save = { NP_IN(0) },
-    .infer = np_infer_float, .grad = cos_grad, .sample = np_sample_unary };
+NP_OP(sin) = {
+    NP_NAMED(sin),           .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP, .save = {NP_IN(0)},
+    .infer = np_infer_float, .grad = sin_grad,     .sample = np_sample_unary};
+NP_OP(cos) = {
+    NP_NAMED(cos),           .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP, .save = {NP_IN(0)},
+    .infer = np_infer_float, .grad = cos_grad,     .sample = np_sample_unary};
 NP_INPLACE_OP(sin_, sin);
 NP_INPLACE_OP(cos_, cos);
 #endif
@@ -624,7 +687,7 @@ NP_MAP1(tanh, x, v_tanh(x))
 NP_CPU(tanh)(np_frame *f) { return np_map(f, run_tanh, NULL); }
 
 /* tanh_grad(g, y): g (1 - y^2), the gradient of tanh at its result y. */
-NP_MAP2(tanh_grad, g, y, g * (1 - y * y))
+NP_MAP2(tanh_grad, g, y, g *(1 - y * y))
 NP_CPU(tanh_grad)(np_frame *f) { return np_map(f, run_tanh_grad, NULL); }
 
 #ifdef NP_BASE_ONLY
@@ -635,12 +698,17 @@ static void tanh_grad_backward(np_back *b)
     if (b->need[0]) b->dx[0] = np_tanh_grad(b, b->g[0], y);
     if (b->need[1]) b->dx[1] = np_mul(b, np_mul(b, b->g[0], g), np_mul(b, y, np_num(b, -2)));
 }
-NP_OP(tanh) = { NP_NAMED(tanh), .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP, .save = { NP_OUT(0) },
-    .infer = np_infer_float, .grad = tanh_backward, .sample = np_sample_unary };
+NP_OP(tanh) = {NP_NAMED(tanh),           .args = "x:T -> y:T",    .tags = NP_POINTWISE | NP_CHEAP,
+               .save = {NP_OUT(0)},      .infer = np_infer_float, .grad = tanh_backward,
+               .sample = np_sample_unary};
 NP_INPLACE_OP(tanh_, tanh);
-NP_OP(tanh_grad) = { NP_NAMED(tanh_grad), .args = "g:T y:T -> dx:T", .tags = NP_POINTWISE | NP_CHEAP | NP_INTERNAL,
-    .save = { NP_IN_FOR(0, 1), NP_IN(1) },
-    .infer = np_infer_binary_float, .grad = tanh_grad_backward, .sample = sample_pair };
+NP_OP(tanh_grad) = {NP_NAMED(tanh_grad),
+                    .args = "g:T y:T -> dx:T",
+                    .tags = NP_POINTWISE | NP_CHEAP | NP_INTERNAL,
+                    .save = {NP_IN_FOR(0, 1), NP_IN(1)},
+                    .infer = np_infer_binary_float,
+                    .grad = tanh_grad_backward,
+                    .sample = sample_pair};
 #endif
 
 /* sigmoid(x): 1 / (1 + e^-x). */
@@ -648,7 +716,7 @@ NP_MAP1(sigmoid, x, v_sigmoid(x))
 NP_CPU(sigmoid)(np_frame *f) { return np_map(f, run_sigmoid, NULL); }
 
 /* sigmoid_grad(g, y): g y (1 - y), the gradient of sigmoid at its result y. */
-NP_MAP2(sigmoid_grad, g, y, g * (y * (1 - y)))
+NP_MAP2(sigmoid_grad, g, y, g *(y *(1 - y)))
 NP_CPU(sigmoid_grad)(np_frame *f) { return np_map(f, run_sigmoid_grad, NULL); }
 
 #ifdef NP_BASE_ONLY
@@ -662,12 +730,17 @@ static void sigmoid_grad_backward(np_back *b)
         b->dx[1] = np_mul(b, np_mul(b, b->g[0], g), slope);
     }
 }
-NP_OP(sigmoid) = { NP_NAMED(sigmoid), .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP, .save = { NP_OUT(0) },
-    .infer = np_infer_float, .grad = sigmoid_backward, .sample = np_sample_unary };
+NP_OP(sigmoid) = {NP_NAMED(sigmoid),        .args = "x:T -> y:T",    .tags = NP_POINTWISE | NP_CHEAP,
+                  .save = {NP_OUT(0)},      .infer = np_infer_float, .grad = sigmoid_backward,
+                  .sample = np_sample_unary};
 NP_INPLACE_OP(sigmoid_, sigmoid);
-NP_OP(sigmoid_grad) = { NP_NAMED(sigmoid_grad), .args = "g:T y:T -> dx:T",
-    .tags = NP_POINTWISE | NP_CHEAP | NP_INTERNAL, .save = { NP_IN_FOR(0, 1), NP_IN(1) },
-    .infer = np_infer_binary_float, .grad = sigmoid_grad_backward, .sample = sample_pair };
+NP_OP(sigmoid_grad) = {NP_NAMED(sigmoid_grad),
+                       .args = "g:T y:T -> dx:T",
+                       .tags = NP_POINTWISE | NP_CHEAP | NP_INTERNAL,
+                       .save = {NP_IN_FOR(0, 1), NP_IN(1)},
+                       .infer = np_infer_binary_float,
+                       .grad = sigmoid_grad_backward,
+                       .sample = sample_pair};
 #endif
 
 /* relu(x): max(x, 0); its slope at 0 is 0; NaN stays NaN. */
@@ -685,11 +758,14 @@ static void relu_grad_backward(np_back *b)
     if (b->need[0]) b->dx[0] = np_relu_grad(b, b->g[0], b->saved[0]);
     if (b->need[1]) b->dx[1] = zeros_like(b, b->g[0]);
 }
-NP_OP(relu) = { NP_NAMED(relu), .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP, .save = { NP_OUT(0) },
-    .infer = np_infer_same, .grad = relu_backward, .sample = np_sample_unary };
+NP_OP(relu) = {NP_NAMED(relu),           .args = "x:T -> y:T",   .tags = NP_POINTWISE | NP_CHEAP,
+               .save = {NP_OUT(0)},      .infer = np_infer_same, .grad = relu_backward,
+               .sample = np_sample_unary};
 NP_INPLACE_OP(relu_, relu);
-NP_OP(relu_grad) = { NP_NAMED(relu_grad), .args = "g:T y:T -> dx:T", .tags = NP_POINTWISE | NP_CHEAP | NP_INTERNAL,
-    .save = { NP_IN(1) }, .infer = np_infer_binary_float, .grad = relu_grad_backward, .sample = sample_pair };
+NP_OP(relu_grad) = {
+    NP_NAMED(relu_grad),  .args = "g:T y:T -> dx:T",      .tags = NP_POINTWISE | NP_CHEAP | NP_INTERNAL,
+    .save = {NP_IN(1)},   .infer = np_infer_binary_float, .grad = relu_grad_backward,
+    .sample = sample_pair};
 #endif
 
 /* gelu(x, {tanh=false}): x times the normal distribution function of x, by erf, or by the tanh approximation. */
@@ -698,9 +774,12 @@ NP_MAP1(gelu_tanh, x, V_PICK(x, gelu_tanh_f, gelu_tanh_d))
 NP_CPU(gelu)(np_frame *f) { return np_map(f, f->attr[0].i ? run_gelu_tanh : run_gelu, NULL); }
 
 /* gelu_grad(g, x, {tanh=false}): g times the slope of gelu at x. */
-NP_MAP2(gelu_slope, g, x, g * V_PICK(x, gelu_slope_f, gelu_slope_d))
-NP_MAP2(gelu_tanh_slope, g, x, g * V_PICK(x, gelu_tanh_slope_f, gelu_tanh_slope_d))
-NP_CPU(gelu_grad)(np_frame *f) { return np_map(f, f->attr[0].i ? run_gelu_tanh_slope : run_gelu_slope, NULL); }
+NP_MAP2(gelu_slope, g, x, g *V_PICK(x, gelu_slope_f, gelu_slope_d))
+NP_MAP2(gelu_tanh_slope, g, x, g *V_PICK(x, gelu_tanh_slope_f, gelu_tanh_slope_d))
+NP_CPU(gelu_grad)(np_frame *f)
+{
+    return np_map(f, f->attr[0].i ? run_gelu_tanh_slope : run_gelu_slope, NULL);
+}
 
 #ifdef NP_BASE_ONLY
 static void gelu_backward(np_back *b) { b->dx[0] = np_gelu_grad(b, b->g[0], b->saved[0], b->attr[0].i != 0); }
@@ -738,21 +817,31 @@ static bool gelu_sample(np_sampler *s, int i)
     if (i == 6 && !np_s_tensor(s, -2, 2, 0, 2, (int64_t)3, (int64_t)4)) return false;
     if (i > 6 || (i < 6 && !np_sample_unary(s, i))) return false;
     if (i == 6) s->label = "tanh";
-    s->attr[0] = (np_attr){ .i = i == 6, .has = 1 };
+    s->attr[0] = (np_attr){.i = i == 6, .has = 1};
     return true;
 }
 static bool gelu_grad_sample(np_sampler *s, int i)
 {
     if (i > 1) return false;
     s->label = i ? "tanh" : "erf";
-    s->attr[0] = (np_attr){ .i = i, .has = 1 };
-    return np_s_tensor(s, -2, 2, 0, 2, (int64_t)3, (int64_t)4) && np_s_tensor(s, -2, 2, 1, 2, (int64_t)3, (int64_t)4);
+    s->attr[0] = (np_attr){.i = i, .has = 1};
+    return np_s_tensor(s, -2, 2, 0, 2, (int64_t)3, (int64_t)4) &&
+           np_s_tensor(s, -2, 2, 1, 2, (int64_t)3, (int64_t)4);
 }
-NP_OP(gelu) = { NP_NAMED(gelu), .args = "x:T ; tanh:bool=false -> y:T", .tags = NP_POINTWISE | NP_CHEAP,
-    .save = { NP_IN(0) }, .infer = np_infer_float, .grad = gelu_backward, .sample = gelu_sample };
-NP_OP(gelu_grad) = { NP_NAMED(gelu_grad), .args = "g:T x:T ; tanh:bool=false -> dx:T",
-    .tags = NP_POINTWISE | NP_CHEAP | NP_INTERNAL, .save = { NP_IN_FOR(0, 1), NP_IN(1) },
-    .infer = np_infer_binary_float, .grad = gelu_grad_backward, .sample = gelu_grad_sample };
+NP_OP(gelu) = {NP_NAMED(gelu),
+               .args = "x:T ; tanh:bool=false -> y:T",
+               .tags = NP_POINTWISE | NP_CHEAP,
+               .save = {NP_IN(0)},
+               .infer = np_infer_float,
+               .grad = gelu_backward,
+               .sample = gelu_sample};
+NP_OP(gelu_grad) = {NP_NAMED(gelu_grad),
+                    .args = "g:T x:T ; tanh:bool=false -> dx:T",
+                    .tags = NP_POINTWISE | NP_CHEAP | NP_INTERNAL,
+                    .save = {NP_IN_FOR(0, 1), NP_IN(1)},
+                    .infer = np_infer_binary_float,
+                    .grad = gelu_grad_backward,
+                    .sample = gelu_grad_sample};
 #endif
 
 /* softplus(x): log(1 + e^x), as max(x, 0) + log1p(e^-|x|) so that it never overflows. Its slope is sigmoid(x). */
@@ -761,8 +850,9 @@ NP_CPU(softplus)(np_frame *f) { return np_map(f, run_softplus, NULL); }
 
 #ifdef NP_BASE_ONLY
 static void softplus_grad(np_back *b) { b->dx[0] = np_mul(b, b->g[0], np_sigmoid(b, b->saved[0])); }
-NP_OP(softplus) = { NP_NAMED(softplus), .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP, .save = { NP_IN(0) },
-    .infer = np_infer_float, .grad = softplus_grad, .sample = np_sample_unary };
+NP_OP(softplus) = {NP_NAMED(softplus),       .args = "x:T -> y:T",    .tags = NP_POINTWISE | NP_CHEAP,
+                   .save = {NP_IN(0)},       .infer = np_infer_float, .grad = softplus_grad,
+                   .sample = np_sample_unary};
 #endif
 
 /* erf(x): the error function. */
@@ -775,8 +865,9 @@ static void erf_grad(np_back *b)
     neap_tensor *bell = np_exp(b, np_neg(b, np_square(b, b->saved[0])));
     b->dx[0] = np_mul(b, b->g[0], np_mul(b, bell, np_num(b, 1.12837916709551257390)));
 }
-NP_OP(erf) = { NP_NAMED(erf), .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP, .save = { NP_IN(0) },
-    .infer = np_infer_float, .grad = erf_grad, .sample = np_sample_unary };
+NP_OP(erf) = {
+    NP_NAMED(erf),           .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP, .save = {NP_IN(0)},
+    .infer = np_infer_float, .grad = erf_grad,     .sample = np_sample_unary};
 #endif
 
 /* pow(x, n): x^n with broadcasting. Integers stay integers and refuse a negative n. x ^ 2. At x = 0 the slope
@@ -785,13 +876,14 @@ NP_MAP2_ANY(pow, x, n, v_pow(x, n), i_pow(x, n))
 NP_CPU(pow)(np_frame *f)
 {
     if (!np_is_float(f->compute) && f->out[0]->numel > 0 && holds(f->in[1], f->compute, is_negative)) {
-        np_fail(f->c, NEAP_E_ARG, "an integer to a negative power is not an integer; use floats: x:to(\"float32\") ^ n");
+        np_fail(f->c, NEAP_E_ARG,
+                "an integer to a negative power is not an integer; use floats: x:to(\"float32\") ^ n");
         return false;
     }
     if (np_is_float(f->compute) && f->in[1]->number) { /* x ^ 2 as a product */
         double n = np_load_double((neap_dtype)f->in[1]->dtype, np_ptr(f->in[1]));
         if (n == 2) {
-            np_map_job m = { .run = run_square[f->compute], .n = 2, .t = { f->out[0], f->in[0] } };
+            np_map_job m = {.run = run_square[f->compute], .n = 2, .t = {f->out[0], f->in[0]}};
             m.type[0] = m.type[1] = (uint8_t)np_run_type(f->compute);
             return np_map_go(f->c, &m);
         }
@@ -849,19 +941,34 @@ static bool pow_sample(np_sampler *s, int i)
     np_s_number(s, i == 2 ? 1.5 : 2);
     return true;
 }
-NP_OP(pow) = { NP_NAMED(pow), .args = "x:N n:N -> y:T", .tags = NP_POINTWISE | NP_CHEAP,
-    .save = { NP_IN(0), NP_IN(1) }, .infer = np_infer_binary, .grad = pow_grad, .sample = pow_sample };
+NP_OP(pow) = {NP_NAMED(pow),
+              .args = "x:N n:N -> y:T",
+              .tags = NP_POINTWISE | NP_CHEAP,
+              .save = {NP_IN(0), NP_IN(1)},
+              .infer = np_infer_binary,
+              .grad = pow_grad,
+              .sample = pow_sample};
 NP_INPLACE_OP(pow_, pow);
-NP_OP(pow_dx) = { NP_NAMED(pow_dx), .args = "x:N n:N -> y:T", .tags = NP_POINTWISE | NP_CHEAP | NP_INTERNAL,
-    .save = { NP_IN(0), NP_IN(1) }, .infer = np_infer_binary_float, .grad = pow_dx_grad, .sample = pow_sample };
-NP_OP(pow_dn) = { NP_NAMED(pow_dn), .args = "x:N n:N -> y:T", .tags = NP_POINTWISE | NP_CHEAP | NP_INTERNAL,
-    .save = { NP_IN(0), NP_IN(1) }, .infer = np_infer_binary_float, .grad = pow_dn_grad, .sample = pow_sample };
+NP_OP(pow_dx) = {NP_NAMED(pow_dx),
+                 .args = "x:N n:N -> y:T",
+                 .tags = NP_POINTWISE | NP_CHEAP | NP_INTERNAL,
+                 .save = {NP_IN(0), NP_IN(1)},
+                 .infer = np_infer_binary_float,
+                 .grad = pow_dx_grad,
+                 .sample = pow_sample};
+NP_OP(pow_dn) = {NP_NAMED(pow_dn),
+                 .args = "x:N n:N -> y:T",
+                 .tags = NP_POINTWISE | NP_CHEAP | NP_INTERNAL,
+                 .save = {NP_IN(0), NP_IN(1)},
+                 .infer = np_infer_binary_float,
+                 .grad = pow_dn_grad,
+                 .sample = pow_sample};
 #endif
 
 /* ---- products of gradients: 0 times anything is 0 */
 
 /* mul0(g, d): g d, and 0 where g is 0 even if d is infinite or NaN. */
-NP_MAP2(mul0, g, d, v_sel(g == 0, 0, g * d))
+NP_MAP2(mul0, g, d, v_sel(g == 0, 0, g *d))
 NP_CPU(mul0)(np_frame *f) { return np_map(f, run_mul0, NULL); }
 
 /* div0(g, d): g / d, and 0 where g is 0 even if d is 0 or NaN. */
@@ -883,18 +990,26 @@ static void div0_grad(np_back *b)
         b->dx[1] = np_unbroadcast(b, np_neg(b, np_div0(b, q, d)), 1);
     }
 }
-NP_OP(mul0) = { NP_NAMED(mul0), .args = "g:N d:N -> y:T", .tags = NP_POINTWISE | NP_CHEAP | NP_INTERNAL,
-    .save = { NP_IN_FOR(0, 1), NP_IN_FOR(1, 0) },
-    .infer = np_infer_binary_float, .grad = mul0_grad, .sample = np_sample_binary };
-NP_OP(div0) = { NP_NAMED(div0), .args = "g:N d:N -> y:T", .tags = NP_POINTWISE | NP_CHEAP | NP_INTERNAL,
-    .save = { NP_IN_FOR(0, 1), NP_IN(1) },
-    .infer = np_infer_binary_float, .grad = div0_grad, .sample = np_sample_binary_positive };
+NP_OP(mul0) = {NP_NAMED(mul0),
+               .args = "g:N d:N -> y:T",
+               .tags = NP_POINTWISE | NP_CHEAP | NP_INTERNAL,
+               .save = {NP_IN_FOR(0, 1), NP_IN_FOR(1, 0)},
+               .infer = np_infer_binary_float,
+               .grad = mul0_grad,
+               .sample = np_sample_binary};
+NP_OP(div0) = {NP_NAMED(div0),
+               .args = "g:N d:N -> y:T",
+               .tags = NP_POINTWISE | NP_CHEAP | NP_INTERNAL,
+               .save = {NP_IN_FOR(0, 1), NP_IN(1)},
+               .infer = np_infer_binary_float,
+               .grad = div0_grad,
+               .sample = np_sample_binary_positive};
 #endif
 
 /* ---- bits and truth */
 
 /* bitwise_and(a, b): a & b of integers; of bool: and. x:gt(0) & x:lt(1). */
-NP_MAP2_INT(bitwise_and, a, b, a & b)
+NP_MAP2_INT(bitwise_and, a, b, a &b)
 NP_CPU(bitwise_and)(np_frame *f) { return np_map(f, run_bitwise_and, NULL); }
 
 /* bitwise_or(a, b): a | b of integers; of bool: or. */
@@ -911,16 +1026,18 @@ NP_RUN1(bitwise_not, i32, int32_t, int32_t, x, ~x)
 NP_RUN1(bitwise_not, i8, int8_t, int8_t, x, ~x)
 NP_RUN1(bitwise_not, u8, uint8_t, uint8_t, x, ~x)
 NP_RUN1(bitwise_not, u1, bool, bool, x, !x)
-NP_RUNS(bitwise_not) = { NP_INT_ROWS(bitwise_not) };
+NP_RUNS(bitwise_not) = {NP_INT_ROWS(bitwise_not)};
 NP_CPU(bitwise_not)(np_frame *f) { return np_map(f, run_bitwise_not, NULL); }
 
 #ifdef NP_BASE_ONLY
 #define BITS_OP(opname) \
-    NP_OP(opname) = { NP_NAMED(opname), .args = "a:N b:N -> y:T", .tags = NP_POINTWISE | NP_CHEAP | NP_NODIFF, \
-        .infer = infer_binary_integer, .sample = sample_integers };
+    NP_OP(opname) = {NP_NAMED(opname), .args = "a:N b:N -> y:T", \
+                     .tags = NP_POINTWISE | NP_CHEAP | NP_NODIFF, .infer = infer_binary_integer, \
+                     .sample = sample_integers};
 BITS_OP(bitwise_and)
 BITS_OP(bitwise_or)
 BITS_OP(bitwise_xor)
-NP_OP(bitwise_not) = { NP_NAMED(bitwise_not), .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP | NP_NODIFF,
-    .infer = infer_same_integer, .sample = sample_integer };
+NP_OP(bitwise_not) = {NP_NAMED(bitwise_not), .args = "x:T -> y:T",
+                      .tags = NP_POINTWISE | NP_CHEAP | NP_NODIFF, .infer = infer_same_integer,
+                      .sample = sample_integer};
 #endif

@@ -95,10 +95,10 @@ typedef void (*fill_fn)(const fill_job *j, const uint32_t *w, int64_t n, void *o
 struct fill_job {
     neap_tensor *t;
     np_rng_range rng;
-    neap_dtype type;             /* what fn writes */
-    int words;                   /* per element: 1 or 2 */
+    neap_dtype type; /* what fn writes */
+    int words;       /* per element: 1 or 2 */
     fill_fn fn;
-    double a, b;                 /* from and to, or mean and std */
+    double a, b; /* from and to, or mean and std */
     int64_t low;
     uint64_t span;
 };
@@ -168,8 +168,13 @@ static void integers(const fill_job *j, const uint32_t *w, int64_t n, void *out)
 static inline bool fill_floats(np_frame *f, fill_fn f32, fill_fn f64, double a, double b)
 {
     bool wide = f->out[0]->dtype == NEAP_FLOAT64;
-    fill_job j = { .t = f->out[0], .rng = f->rng, .type = wide ? NEAP_FLOAT64 : NEAP_FLOAT32, .words = wide ? 2 : 1,
-        .fn = wide ? f64 : f32, .a = a, .b = b };
+    fill_job j = {.t = f->out[0],
+                  .rng = f->rng,
+                  .type = wide ? NEAP_FLOAT64 : NEAP_FLOAT32,
+                  .words = wide ? 2 : 1,
+                  .fn = wide ? f64 : f32,
+                  .a = a,
+                  .b = b};
     return fill(f->c, &j);
 }
 
@@ -231,8 +236,8 @@ static bool sample_factory(np_sampler *s, int i)
     s->label = labels[i];
     memcpy(s->lists[0], shapes[i], sizeof shapes[i]);
     if (s->large) s->lists[0][0] = 1 << 21;
-    s->attr[0] = (np_attr){ .v = s->lists[0], .n = ndim[i], .has = 1 };
-    s->attr[1] = (np_attr){ .i = s->dtype, .has = 1 };
+    s->attr[0] = (np_attr){.v = s->lists[0], .n = ndim[i], .has = 1};
+    s->attr[1] = (np_attr){.i = s->dtype, .has = 1};
     return !s->large || i == 0;
 }
 
@@ -251,8 +256,13 @@ NP_CPU(randn)(np_frame *f) { return fill_floats(f, normal_f32, normal_f64, 0, 1)
 NP_CPU(randint)(np_frame *f)
 {
     int64_t low = f->attr[0].i, high = f->attr[1].i;
-    fill_job j = { .t = f->out[0], .rng = f->rng, .type = NEAP_INT64, .words = 2, .fn = integers, .low = low,
-        .span = (uint64_t)high - (uint64_t)low + 1 };
+    fill_job j = {.t = f->out[0],
+                  .rng = f->rng,
+                  .type = NEAP_INT64,
+                  .words = 2,
+                  .fn = integers,
+                  .low = low,
+                  .span = (uint64_t)high - (uint64_t)low + 1};
     return fill(f->c, &j);
 }
 
@@ -278,9 +288,10 @@ NP_CPU(randperm)(np_frame *f)
 /* Both ends must be values of the dtype, and so everything between them. */
 static bool range_fits(np_frame *f, int64_t low, int64_t high)
 {
-    static const int8_t bits[NEAP_N_DTYPES] = { [NEAP_FLOAT32] = 24, [NEAP_FLOAT64] = 53, [NEAP_FLOAT16] = 11,
-        [NEAP_BFLOAT16] = 8, [NEAP_BOOL] = 0 };
-    if (np_is_int(f->compute)) return np_integer_fits(f->c, low, f->compute) && np_integer_fits(f->c, high, f->compute);
+    static const int8_t bits[NEAP_N_DTYPES] = {
+        [NEAP_FLOAT32] = 24, [NEAP_FLOAT64] = 53, [NEAP_FLOAT16] = 11, [NEAP_BFLOAT16] = 8, [NEAP_BOOL] = 0};
+    if (np_is_int(f->compute))
+        return np_integer_fits(f->c, low, f->compute) && np_integer_fits(f->c, high, f->compute);
     int64_t most = (int64_t)1 << bits[f->compute], least = f->compute == NEAP_BOOL ? 0 : -most;
     if (low >= least && high <= most) return true;
     np_fail(f->c, NEAP_E_DTYPE, "%s does not hold every integer from %lld to %lld; it does from %lld to %lld",
@@ -304,9 +315,9 @@ static bool randint_sample(np_sampler *s, int i)
     if (i > 1) return false;
     s->label = i ? "one value" : "die";
     s->lists[0][0] = 20;
-    s->attr[0] = (np_attr){ .i = 1, .has = 1 };
-    s->attr[1] = (np_attr){ .i = i ? 1 : 6, .has = 1 };
-    s->attr[2] = (np_attr){ .v = s->lists[0], .n = 1, .has = 1 };
+    s->attr[0] = (np_attr){.i = 1, .has = 1};
+    s->attr[1] = (np_attr){.i = i ? 1 : 6, .has = 1};
+    s->attr[2] = (np_attr){.v = s->lists[0], .n = 1, .has = 1};
     return true;
 }
 static bool randperm_infer(np_frame *f)
@@ -323,19 +334,23 @@ static bool randperm_sample(np_sampler *s, int i)
 {
     if (i > 1) return false;
     s->label = i ? "empty" : "ten";
-    s->attr[0] = (np_attr){ .i = i ? 0 : 10, .has = 1 };
-    s->attr[1] = (np_attr){ .i = 0, .has = 1 };
+    s->attr[0] = (np_attr){.i = i ? 0 : 10, .has = 1};
+    s->attr[1] = (np_attr){.i = 0, .has = 1};
     return true;
 }
-NP_OP(rand) = { NP_NAMED(rand), .args = "shape:shape ; dtype:dtype? device:device? generator:gen? -> y:T",
-    .tags = NP_RANDOM | NP_FACTORY | NP_CHEAP | NP_NODIFF, .infer = float_factory_infer, .sample = sample_factory };
-NP_OP(randn) = { NP_NAMED(randn), .args = "shape:shape ; dtype:dtype? device:device? generator:gen? -> y:T",
-    .tags = NP_RANDOM | NP_FACTORY | NP_CHEAP | NP_NODIFF, .infer = float_factory_infer, .sample = sample_factory };
-NP_OP(randint) = { NP_NAMED(randint),
-    .args = "low:int high:int shape:shape ; dtype:dtype? device:device? generator:gen? -> y:T",
-    .tags = NP_RANDOM | NP_FACTORY | NP_CHEAP | NP_NODIFF, .infer = randint_infer, .sample = randint_sample };
-NP_OP(randperm) = { NP_NAMED(randperm), .args = "n:int ; base:base device:device? generator:gen? -> y:T",
-    .tags = NP_RANDOM | NP_FACTORY | NP_CHEAP | NP_NODIFF, .infer = randperm_infer, .sample = randperm_sample };
+NP_OP(rand) = {NP_NAMED(rand), .args = "shape:shape ; dtype:dtype? device:device? generator:gen? -> y:T",
+               .tags = NP_RANDOM | NP_FACTORY | NP_CHEAP | NP_NODIFF, .infer = float_factory_infer,
+               .sample = sample_factory};
+NP_OP(randn) = {NP_NAMED(randn), .args = "shape:shape ; dtype:dtype? device:device? generator:gen? -> y:T",
+                .tags = NP_RANDOM | NP_FACTORY | NP_CHEAP | NP_NODIFF, .infer = float_factory_infer,
+                .sample = sample_factory};
+NP_OP(randint) = {NP_NAMED(randint),
+                  .args = "low:int high:int shape:shape ; dtype:dtype? device:device? generator:gen? -> y:T",
+                  .tags = NP_RANDOM | NP_FACTORY | NP_CHEAP | NP_NODIFF, .infer = randint_infer,
+                  .sample = randint_sample};
+NP_OP(randperm) = {NP_NAMED(randperm), .args = "n:int ; base:base device:device? generator:gen? -> y:T",
+                   .tags = NP_RANDOM | NP_FACTORY | NP_CHEAP | NP_NODIFF, .infer = randperm_infer,
+                   .sample = randperm_sample};
 #endif
 
 /* ---- fills */
@@ -355,39 +370,53 @@ static bool fill_infer(np_frame *f)
 }
 static bool uniform_infer(np_frame *f)
 {
-    static const double most[NEAP_N_DTYPES] = { [NEAP_FLOAT32] = FLT_MAX, [NEAP_FLOAT64] = DBL_MAX,
-        [NEAP_FLOAT16] = 65504, [NEAP_BFLOAT16] = 0x1.fep127 };
+    static const double most[NEAP_N_DTYPES] = {[NEAP_FLOAT32] = FLT_MAX,
+                                               [NEAP_FLOAT64] = DBL_MAX,
+                                               [NEAP_FLOAT16] = 65504,
+                                               [NEAP_BFLOAT16] = 0x1.fep127};
     double low = f->attr[0].f, high = f->attr[1].f;
     if (!fill_infer(f)) return false;
     if (!isfinite(low) || !isfinite(high) || high < low) {
-        np_fail(f->c, NEAP_E_ARG, "the bounds are %g and %g; they must be finite, the lower one first", low, high);
+        np_fail(f->c, NEAP_E_ARG, "the bounds are %g and %g; they must be finite, the lower one first", low,
+                high);
         return false;
     }
-    if (fabs(low) <= most[f->compute] && fabs(high) <= most[f->compute] && high - low <= most[f->compute]) return true;
-    np_fail(f->c, NEAP_E_ARG, "the bounds %g and %g are too far apart for %s, whose largest number is %g", low, high,
-            np_dtype_name(f->compute), most[f->compute]);
+    if (fabs(low) <= most[f->compute] && fabs(high) <= most[f->compute] && high - low <= most[f->compute])
+        return true;
+    np_fail(f->c, NEAP_E_ARG, "the bounds %g and %g are too far apart for %s, whose largest number is %g",
+            low, high, np_dtype_name(f->compute), most[f->compute]);
     return false;
 }
 static bool normal_infer(np_frame *f)
 {
     double mean = f->attr[0].f, std = f->attr[1].f;
     if (isfinite(mean) && isfinite(std) && std >= 0) return fill_infer(f);
-    np_fail(f->c, NEAP_E_ARG, "the mean is %g and the standard deviation %g; both must be finite, the latter not "
-            "negative", mean, std);
+    np_fail(f->c, NEAP_E_ARG,
+            "the mean is %g and the standard deviation %g; both must be finite, the latter not "
+            "negative",
+            mean, std);
     return false;
 }
 /* What x was before no longer matters. */
 static void fill_grad(np_back *b) { b->dx[0] = np_mul0(b, np_num(b, 0), b->g[0]); }
 static bool sample_fill(np_sampler *s, int i)
 {
-    s->attr[0] = (np_attr){ .f = -1, .has = 1 };
-    s->attr[1] = (np_attr){ .f = 2, .has = 1 };
+    s->attr[0] = (np_attr){.f = -1, .has = 1};
+    s->attr[1] = (np_attr){.f = 2, .has = 1};
     return np_sample_unary(s, i);
 }
-NP_OP(uniform_) = { NP_NAMED(uniform_), .args = "x:T low:float high:float ; generator:gen? -> y:T",
-    .tags = NP_RANDOM | NP_INPLACE | NP_CHEAP, .infer = uniform_infer, .grad = fill_grad, .sample = sample_fill };
-NP_OP(normal_) = { NP_NAMED(normal_), .args = "x:T mean:float std:float ; generator:gen? -> y:T",
-    .tags = NP_RANDOM | NP_INPLACE | NP_CHEAP, .infer = normal_infer, .grad = fill_grad, .sample = sample_fill };
+NP_OP(uniform_) = {NP_NAMED(uniform_),
+                   .args = "x:T low:float high:float ; generator:gen? -> y:T",
+                   .tags = NP_RANDOM | NP_INPLACE | NP_CHEAP,
+                   .infer = uniform_infer,
+                   .grad = fill_grad,
+                   .sample = sample_fill};
+NP_OP(normal_) = {NP_NAMED(normal_),
+                  .args = "x:T mean:float std:float ; generator:gen? -> y:T",
+                  .tags = NP_RANDOM | NP_INPLACE | NP_CHEAP,
+                  .infer = normal_infer,
+                  .grad = fill_grad,
+                  .sample = sample_fill};
 #endif
 
 /* ---- dropout */
@@ -425,7 +454,7 @@ static void drop_chunk(void *arg, int64_t chunk)
 }
 static inline bool drop(np_frame *f, double p, np_rng_range rng)
 {
-    drop_job j = { f->in[0], f->out[0], rng, (float)p, 1 / (1 - p) };
+    drop_job j = {f->in[0], f->out[0], rng, (float)p, 1 / (1 - p)};
     return np_parallel(f->c, (j.y->numel + NP_GRAIN - 1) / NP_GRAIN, drop_chunk, &j);
 }
 
@@ -440,7 +469,7 @@ NP_CPU(dropout)(np_frame *f)
 /* dropout_apply(x, p, seed, offset): dropout with the mask of that range of counters. */
 NP_CPU(dropout_apply)(np_frame *f)
 {
-    np_rng_range rng = { (uint64_t)f->attr[1].i, (uint64_t)f->attr[2].i };
+    np_rng_range rng = {(uint64_t)f->attr[1].i, (uint64_t)f->attr[2].i};
     return drop(f, f->attr[0].f, rng);
 }
 
@@ -471,20 +500,24 @@ static void dropout_apply_grad(np_back *b)
 }
 static bool dropout_sample(np_sampler *s, int i)
 {
-    s->attr[0] = (np_attr){ .f = 0.3, .has = 1 };
-    s->attr[1] = (np_attr){ .i = i != 2, .has = 1 };
+    s->attr[0] = (np_attr){.f = 0.3, .has = 1};
+    s->attr[1] = (np_attr){.i = i != 2, .has = 1};
     return np_sample_unary(s, i);
 }
 static bool dropout_apply_sample(np_sampler *s, int i)
 {
-    s->attr[0] = (np_attr){ .f = 0.3, .has = 1 };
-    s->attr[1] = (np_attr){ .i = 7, .has = 1 };
-    s->attr[2] = (np_attr){ .i = 32, .has = 1 };
+    s->attr[0] = (np_attr){.f = 0.3, .has = 1};
+    s->attr[1] = (np_attr){.i = 7, .has = 1};
+    s->attr[2] = (np_attr){.i = 32, .has = 1};
     return np_sample_unary(s, i);
 }
-NP_OP(dropout) = { NP_NAMED(dropout), .args = "x:T p:float=0.5 ; training:bool=true generator:gen? -> y:T",
-    .tags = NP_RANDOM | NP_CHEAP, .infer = dropout_infer, .grad = dropout_grad, .sample = dropout_sample };
-NP_OP(dropout_apply) = { NP_NAMED(dropout_apply), .args = "x:T p:float seed:int offset:int -> y:T",
-    .tags = NP_CHEAP | NP_INTERNAL, .infer = dropout_apply_infer, .grad = dropout_apply_grad,
-    .sample = dropout_apply_sample };
+NP_OP(dropout) = {NP_NAMED(dropout),
+                  .args = "x:T p:float=0.5 ; training:bool=true generator:gen? -> y:T",
+                  .tags = NP_RANDOM | NP_CHEAP,
+                  .infer = dropout_infer,
+                  .grad = dropout_grad,
+                  .sample = dropout_sample};
+NP_OP(dropout_apply) = {NP_NAMED(dropout_apply),        .args = "x:T p:float seed:int offset:int -> y:T",
+                        .tags = NP_CHEAP | NP_INTERNAL, .infer = dropout_apply_infer,
+                        .grad = dropout_apply_grad,     .sample = dropout_apply_sample};
 #endif

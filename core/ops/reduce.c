@@ -9,8 +9,8 @@
 #include "ops/cpu/loops.h"
 #include "ops/sample.h"
 
-#define RED_PARTS 256   /* partial results on the stack, at most */
-#define RED_COLS 64     /* columns of one task */
+#define RED_PARTS 256 /* partial results on the stack, at most */
+#define RED_COLS 64   /* columns of one task */
 
 typedef struct np_acc {
     union {
@@ -23,24 +23,25 @@ typedef struct np_acc {
 /* How to reduce elements of one compute type. */
 typedef struct red_kind {
     np_acc start;
-    void (*row)(np_acc *a, const void *x, int64_t n, int64_t at);       /* n dense elements, the first is number `at` */
-    void (*merge)(np_acc *a, const np_acc *b);                           /* b comes after a */
-    void (*cols)(void *acc, const void *x, int64_t n);                   /* 8-byte accumulators, or NULL */
-    bool is_int;                                                         /* the accumulator is .i */
+    void (*row)(np_acc *a, const void *x, int64_t n,
+                int64_t at);                           /* n dense elements, the first is number `at` */
+    void (*merge)(np_acc *a, const np_acc *b);         /* b comes after a */
+    void (*cols)(void *acc, const void *x, int64_t n); /* 8-byte accumulators, or NULL */
+    bool is_int;                                       /* the accumulator is .i */
 } red_kind;
 
 typedef struct red_job {
     const red_kind *k;
-    neap_dtype type, dtype;      /* of the run, of the memory */
+    neap_dtype type, dtype; /* of the run, of the memory */
     const char *x;
-    int nk, nr;                  /* merged kept and reduced dims, outermost first; byte strides */
+    int nk, nr; /* merged kept and reduced dims, outermost first; byte strides */
     int64_t kshape[NEAP_MAX_DIMS], kstride[NEAP_MAX_DIMS], rshape[NEAP_MAX_DIMS], rstride[NEAP_MAX_DIMS];
-    int64_t m, n;                /* results, elements per result */
+    int64_t m, n; /* results, elements per result */
     void (*store)(const struct red_job *j, int64_t o, const np_acc *a);
     neap_tensor *out[2];
-    int64_t base;                /* added to stored positions */
+    int64_t base; /* added to stored positions */
     /* cutting */
-    int64_t parts, part_n;       /* pieces of a reduction; rows per task otherwise */
+    int64_t parts, part_n; /* pieces of a reduction; rows per task otherwise */
     int64_t cols, col_tasks;
     np_acc *partial;
 } red_job;
@@ -154,7 +155,7 @@ static void prod_merge_i(np_acc *a, const np_acc *b) { a->i = (int64_t)((uint64_
             for (int l = 1; l < 16; l++) best = lane[l] OP best ? lane[l] : best; \
             if (nan) { \
                 name##_row_scan(a, x, len, at + b); \
-            } else if (a->at < 0 || best OP (float)a->d) { \
+            } else if (a->at < 0 || best OP(float) a->d) { \
                 for (i = 0; x[i] != best; i++) \
                     ; \
                 a->d = best, a->at = at + b + i; \
@@ -163,9 +164,10 @@ static void prod_merge_i(np_acc *a, const np_acc *b) { a->i = (int64_t)((uint64_
     }
 #define EXTREME(name, OP) \
     EXTREME_ROW_F32(name, OP) \
-    EXTREME_ROW(name, f64, double, d, OP) EXTREME_ROW(name, i64, int64_t, i, OP) \
-    EXTREME_ROW(name, i32, int32_t, i, OP) EXTREME_ROW(name, i8, int8_t, i, OP) \
-    EXTREME_ROW(name, u8, uint8_t, i, OP) EXTREME_MERGE(name, d, d, OP) EXTREME_MERGE(name, i, i, OP)
+    EXTREME_ROW(name, f64, double, d, OP) \
+    EXTREME_ROW(name, i64, int64_t, i, OP) EXTREME_ROW(name, i32, int32_t, i, OP) \
+        EXTREME_ROW(name, i8, int8_t, i, OP) EXTREME_ROW(name, u8, uint8_t, i, OP) \
+            EXTREME_MERGE(name, d, d, OP) EXTREME_MERGE(name, i, i, OP)
 EXTREME(max, >)
 EXTREME(min, <)
 
@@ -188,26 +190,32 @@ static void all_row(np_acc *a, const void *px, int64_t n, int64_t at)
 static void any_merge(np_acc *a, const np_acc *b) { a->i |= b->i; }
 static void all_merge(np_acc *a, const np_acc *b) { a->i &= b->i; }
 
-#define KIND_F(name, S, F, V) { .start = { .F = V, .at = -1 }, .row = name##_row_##S, .merge = name##_merge_##F, \
-    .is_int = sizeof(#F) == 2 && #F[0] == 'i' }
+#define KIND_F(name, S, F, V) \
+    { \
+        .start = {.F = V, .at = -1}, .row = name##_row_##S, .merge = name##_merge_##F, \
+        .is_int = sizeof(#F) == 2 && #F[0] == 'i' \
+    }
 #define KINDS(name, V) \
     static const red_kind name##_kinds[NEAP_N_DTYPES] = { \
         [NEAP_FLOAT32] = KIND_F(name, f32, d, V), [NEAP_FLOAT64] = KIND_F(name, f64, d, V), \
-        [NEAP_INT64] = KIND_F(name, i64, i, V), [NEAP_INT32] = KIND_F(name, i32, i, V), \
-        [NEAP_INT8] = KIND_F(name, i8, i, V), [NEAP_UINT8] = KIND_F(name, u8, i, V), \
-        [NEAP_BOOL] = KIND_F(name, u8, i, V) }
+        [NEAP_INT64] = KIND_F(name, i64, i, V),   [NEAP_INT32] = KIND_F(name, i32, i, V), \
+        [NEAP_INT8] = KIND_F(name, i8, i, V),     [NEAP_UINT8] = KIND_F(name, u8, i, V), \
+        [NEAP_BOOL] = KIND_F(name, u8, i, V)}
 KINDS(prod, 1);
 KINDS(max, 0);
 KINDS(min, 0);
-#define SUM_KIND(S, F) { .start = { .at = -1 }, .row = sum_row_##S, .merge = sum_merge_##F, .cols = sum_cols_##S, \
-    .is_int = #F[0] == 'i' }
+#define SUM_KIND(S, F) \
+    { \
+        .start = {.at = -1}, .row = sum_row_##S, .merge = sum_merge_##F, .cols = sum_cols_##S, \
+        .is_int = #F[0] == 'i' \
+    }
 static const red_kind sum_kinds[NEAP_N_DTYPES] = {
     [NEAP_FLOAT32] = SUM_KIND(f32, d), [NEAP_FLOAT64] = SUM_KIND(f64, d), [NEAP_INT64] = SUM_KIND(i64, i),
-    [NEAP_INT32] = SUM_KIND(i32, i), [NEAP_INT8] = SUM_KIND(i8, i), [NEAP_UINT8] = SUM_KIND(u8, i),
+    [NEAP_INT32] = SUM_KIND(i32, i),   [NEAP_INT8] = SUM_KIND(i8, i),     [NEAP_UINT8] = SUM_KIND(u8, i),
     [NEAP_BOOL] = SUM_KIND(u8, i),
 };
-static const red_kind any_kind = { .start = { .i = 0 }, .row = any_row, .merge = any_merge, .is_int = true };
-static const red_kind all_kind = { .start = { .i = 1 }, .row = all_row, .merge = all_merge, .is_int = true };
+static const red_kind any_kind = {.start = {.i = 0}, .row = any_row, .merge = any_merge, .is_int = true};
+static const red_kind all_kind = {.start = {.i = 1}, .row = all_row, .merge = all_merge, .is_int = true};
 
 /* ---- storing */
 
@@ -309,7 +317,8 @@ static bool run_rows(neap_ctx *c, red_job *j)
 }
 
 /* Rows [lo, hi) of a block of columns into 8-byte accumulators. */
-static void fold_cols(const red_job *j, int64_t outer, int64_t col, int64_t n, int64_t lo, int64_t hi, uint64_t *acc)
+static void fold_cols(const red_job *j, int64_t outer, int64_t col, int64_t n, int64_t lo, int64_t hi,
+                      uint64_t *acc)
 {
     int64_t size = (int64_t)np_dtype_size(j->dtype);
     const char *p = j->x + col * size;
@@ -335,7 +344,7 @@ static void col_task(void *arg, int64_t task)
     uint64_t acc[RED_COLS] = {0};
     fold_cols(j, outer, col, n, lo, hi, acc);
     for (int64_t i = 0; i < n; i++) {
-        np_acc a = { .i = (int64_t)acc[i], .at = -1 };
+        np_acc a = {.i = (int64_t)acc[i], .at = -1};
         if (j->parts == 1) j->store(j, outer * j->cols + col + i, &a);
         else j->partial[task * RED_COLS + i] = a;
     }
@@ -360,7 +369,8 @@ static bool run_cols(neap_ctx *c, red_job *j)
         int64_t n = j->cols - col < RED_COLS ? j->cols - col : RED_COLS;
         for (int64_t i = 0; i < n; i++) {
             np_acc a = j->k->start;
-            for (int64_t k = 0; k < j->parts; k++) j->k->merge(&a, &partial[(b * j->parts + k) * RED_COLS + i]);
+            for (int64_t k = 0; k < j->parts; k++)
+                j->k->merge(&a, &partial[(b * j->parts + k) * RED_COLS + i]);
             j->store(j, outer * j->cols + col + i, &a);
         }
     }
@@ -384,8 +394,15 @@ static bool reduce(np_frame *f, uint32_t mask, const red_kind *k, neap_dtype typ
                    void (*store)(const red_job *, int64_t, const np_acc *), int64_t base)
 {
     const neap_tensor *x = f->in[0];
-    red_job j = { .k = k, .type = type, .dtype = (neap_dtype)x->dtype, .x = np_ptr(x), .m = 1, .n = 1, .store = store,
-        .out = { f->out[0], f->n_out > 1 ? f->out[1] : NULL }, .base = base };
+    red_job j = {.k = k,
+                 .type = type,
+                 .dtype = (neap_dtype)x->dtype,
+                 .x = np_ptr(x),
+                 .m = 1,
+                 .n = 1,
+                 .store = store,
+                 .out = {f->out[0], f->n_out > 1 ? f->out[1] : NULL},
+                 .base = base};
     int64_t size = (int64_t)np_itemsize(x);
     for (int d = 0; d < x->ndim; d++) {
         bool reduced = mask >> d & 1;
@@ -394,7 +411,8 @@ static bool reduce(np_frame *f, uint32_t mask, const red_kind *k, neap_dtype typ
         else push_dim(&j.nk, j.kshape, j.kstride, x->shape[d], x->stride[d] * size);
     }
     if (j.m == 0) return true;
-    bool by_cols = k->cols && j.n > 0 && j.nr == 1 && j.nk > 0 && j.kstride[j.nk - 1] == size && j.rstride[0] != size;
+    bool by_cols =
+        k->cols && j.n > 0 && j.nr == 1 && j.nk > 0 && j.kstride[j.nk - 1] == size && j.rstride[0] != size;
     return by_cols ? run_cols(f->c, &j) : run_rows(f->c, &j);
 }
 
@@ -454,7 +472,10 @@ static bool infer_dims(np_frame *f, neap_dtype t)
 static neap_dtype summed(neap_dtype t) { return np_is_float(t) ? t : NEAP_INT64; }
 static bool sum_infer(np_frame *f) { return infer_dims(f, summed((neap_dtype)f->in[0]->dtype)); }
 static bool truth_infer(np_frame *f) { return infer_dims(f, NEAP_BOOL); }
-static bool mean_infer(np_frame *f) { return np_infer_float(f) && infer_dims(f, (neap_dtype)f->meta[0].dtype); }
+static bool mean_infer(np_frame *f)
+{
+    return np_infer_float(f) && infer_dims(f, (neap_dtype)f->meta[0].dtype);
+}
 
 /* One dim, or none for all: f->compute, and whether there is something to choose from. */
 static bool infer_dim(np_frame *f, bool needs_elements)
@@ -472,8 +493,8 @@ static bool infer_dim(np_frame *f, bool needs_elements)
         return false;
     }
     if (f->attr[0].has && x->ndim > 0 && x->shape[d] == 0) {
-        np_fail(f->c, NEAP_E_SHAPE, "dimension %d of %s has size 0: there is nothing to choose from", d + f->c->base,
-                np_tensor_text(text, sizeof text, x));
+        np_fail(f->c, NEAP_E_SHAPE, "dimension %d of %s has size 0: there is nothing to choose from",
+                d + f->c->base, np_tensor_text(text, sizeof text, x));
         return false;
     }
     return true;
@@ -506,15 +527,21 @@ static neap_tensor *spread_dim(np_back *b, neap_tensor *g)
 
 static bool sample_dims(np_sampler *s, int i)
 {
-    static const struct { const char *label; int layout, n; int64_t dims[2]; int keep; } k[] = {
-        {"all", 0, -1, {0}, 0},     {"last", 0, 1, {-1}, 0},      {"first", 0, 1, {0}, 0}, {"middle, kept", 1, 1, {1}, 1},
-        {"two", 2, 2, {0, 2}, 0},   {"last two", 0, 2, {2, 1}, 1}, {"0-dim", 0, -1, {0}, 0}, {"empty", 0, 1, {0}, 0},
+    static const struct {
+        const char *label;
+        int layout, n;
+        int64_t dims[2];
+        int keep;
+    } k[] = {
+        {"all", 0, -1, {0}, 0},         {"last", 0, 1, {-1}, 0},  {"first", 0, 1, {0}, 0},
+        {"middle, kept", 1, 1, {1}, 1}, {"two", 2, 2, {0, 2}, 0}, {"last two", 0, 2, {2, 1}, 1},
+        {"0-dim", 0, -1, {0}, 0},       {"empty", 0, 1, {0}, 0},
     };
     if (i >= (int)(sizeof k / sizeof *k)) return false;
     s->label = k[i].label;
     memcpy(s->lists[0], k[i].dims, sizeof k[i].dims);
-    if (k[i].n >= 0) s->attr[0] = (np_attr){ .v = s->lists[0], .n = k[i].n, .has = 1 };
-    s->attr[1] = (np_attr){ .i = k[i].keep, .has = 1 };
+    if (k[i].n >= 0) s->attr[0] = (np_attr){.v = s->lists[0], .n = k[i].n, .has = 1};
+    s->attr[1] = (np_attr){.i = k[i].keep, .has = 1};
     if (s->large) return i < 3 && np_s_tensor(s, -2, 2, 0, 2, (int64_t)2048, (int64_t)1024);
     if (i == 6) return np_s_tensor(s, -2, 2, 0, 0);
     if (i == 7) return np_s_tensor(s, -2, 2, 0, 2, (int64_t)0, (int64_t)3);
@@ -522,13 +549,19 @@ static bool sample_dims(np_sampler *s, int i)
 }
 static bool sample_dim(np_sampler *s, int i)
 {
-    static const struct { const char *label; int layout, has; int64_t dim; int keep; } k[] = {
-        {"all", 0, 0, 0, 0}, {"last", 0, 1, -1, 0}, {"first", 1, 1, 0, 0}, {"middle, kept", 2, 1, 1, 1}, {"0-dim", 0, 0, 0, 0},
+    static const struct {
+        const char *label;
+        int layout, has;
+        int64_t dim;
+        int keep;
+    } k[] = {
+        {"all", 0, 0, 0, 0},          {"last", 0, 1, -1, 0}, {"first", 1, 1, 0, 0},
+        {"middle, kept", 2, 1, 1, 1}, {"0-dim", 0, 0, 0, 0},
     };
     if (i >= (int)(sizeof k / sizeof *k)) return false;
     s->label = k[i].label;
-    if (k[i].has) s->attr[0] = (np_attr){ .i = k[i].dim, .has = 1 };
-    s->attr[1] = (np_attr){ .i = k[i].keep, .has = 1 };
+    if (k[i].has) s->attr[0] = (np_attr){.i = k[i].dim, .has = 1};
+    s->attr[1] = (np_attr){.i = k[i].keep, .has = 1};
     if (s->large) return i < 3 && np_s_tensor(s, -2, 2, 0, 2, (int64_t)2048, (int64_t)1024);
     if (i == 4) return np_s_tensor(s, -2, 2, 0, 0);
     return np_s_tensor(s, 0.3, 2, k[i].layout, 3, (int64_t)2, (int64_t)3, (int64_t)4);
@@ -565,10 +598,18 @@ static void mean_grad(np_back *b)
         if (mask >> d & 1) n *= shape[d];
     b->dx[0] = spread(b, np_div(b, b->g[0], np_num(b, (double)n)));
 }
-NP_OP(sum) = { NP_NAMED(sum), .args = "x:T dims:dims? ; keepdim:bool=false -> y:T", .tags = NP_REDUCE | NP_CHEAP,
-    .infer = sum_infer, .grad = sum_grad, .sample = sample_dims };
-NP_OP(mean) = { NP_NAMED(mean), .args = "x:T dims:dims? ; keepdim:bool=false -> y:T", .tags = NP_REDUCE | NP_CHEAP,
-    .infer = mean_infer, .grad = mean_grad, .sample = sample_dims };
+NP_OP(sum) = {NP_NAMED(sum),
+              .args = "x:T dims:dims? ; keepdim:bool=false -> y:T",
+              .tags = NP_REDUCE | NP_CHEAP,
+              .infer = sum_infer,
+              .grad = sum_grad,
+              .sample = sample_dims};
+NP_OP(mean) = {NP_NAMED(mean),
+               .args = "x:T dims:dims? ; keepdim:bool=false -> y:T",
+               .tags = NP_REDUCE | NP_CHEAP,
+               .infer = mean_infer,
+               .grad = mean_grad,
+               .sample = sample_dims};
 
 /* spread(g, shape, [dims], keepdim): a view of g repeated over the dims that a reduction removed. */
 static bool spread_infer(np_frame *f)
@@ -598,13 +639,17 @@ static bool spread_sample(np_sampler *s, int i)
     s->label = i ? "all" : "middle";
     memcpy(s->lists[0], (int64_t[]){2, 3, 4}, 3 * sizeof(int64_t));
     s->lists[1][0] = 1;
-    s->attr[0] = (np_attr){ .v = s->lists[0], .n = 3, .has = 1 };
-    if (!i) s->attr[1] = (np_attr){ .v = s->lists[1], .n = 1, .has = 1 };
-    s->attr[2] = (np_attr){ .i = 0, .has = 1 };
+    s->attr[0] = (np_attr){.v = s->lists[0], .n = 3, .has = 1};
+    if (!i) s->attr[1] = (np_attr){.v = s->lists[1], .n = 1, .has = 1};
+    s->attr[2] = (np_attr){.i = 0, .has = 1};
     return i ? np_s_tensor(s, -2, 2, 0, 0) : np_s_tensor(s, -2, 2, 0, 2, (int64_t)2, (int64_t)4);
 }
-NP_OP(spread) = { NP_NAMED(spread), .args = "g:T shape:shape dims:dims? keepdim:bool -> y:T",
-    .tags = NP_VIEW | NP_INTERNAL, .infer = spread_infer, .grad = spread_grad, .sample = spread_sample };
+NP_OP(spread) = {NP_NAMED(spread),
+                 .args = "g:T shape:shape dims:dims? keepdim:bool -> y:T",
+                 .tags = NP_VIEW | NP_INTERNAL,
+                 .infer = spread_infer,
+                 .grad = spread_grad,
+                 .sample = spread_sample};
 #endif
 
 /* ---- products */
@@ -623,7 +668,7 @@ typedef struct slices {
 } slices;
 static inline slices slices_of(const neap_tensor *x, const np_attr *dim)
 {
-    slices s = { .n = x->numel, .inner = 1, .count = x->numel > 0 };
+    slices s = {.n = x->numel, .inner = 1, .count = x->numel > 0};
     if (!dim->has || x->ndim == 0) return s;
     int d = (int)(dim->i < 0 ? dim->i + x->ndim : dim->i);
     s.n = x->shape[d];
@@ -726,7 +771,7 @@ static bool prod_others_sample(np_sampler *s, int i)
     if (i > 1) return false;
     s->label = i ? "dim" : "all";
     s->no_grad = 3; /* checked by the second order of prod: a third one there is not */
-    if (i) s->attr[0] = (np_attr){ .i = 0, .has = 1 };
+    if (i) s->attr[0] = (np_attr){.i = 0, .has = 1};
     return np_s_tensor(s, 0.3, 2, i, 2, (int64_t)3, (int64_t)2);
 }
 static bool prod_others_grad_sample(np_sampler *s, int i)
@@ -734,13 +779,20 @@ static bool prod_others_grad_sample(np_sampler *s, int i)
     if (i > 1) return false;
     return np_s_tensor(s, -1, 1, 0, 2, (int64_t)3, (int64_t)2) && prod_others_sample(s, i);
 }
-NP_OP(prod) = { NP_NAMED(prod), .args = "x:T dim:dim? ; keepdim:bool=false -> y:T", .tags = NP_REDUCE | NP_CHEAP,
-    .save = { NP_IN(0) }, .infer = prod_infer, .grad = prod_grad, .sample = sample_dim };
-NP_OP(prod_others) = { NP_NAMED(prod_others), .args = "x:T dim:dim? -> y:T", .tags = NP_CHEAP | NP_INTERNAL,
-    .save = { NP_IN(0) }, .infer = prod_others_infer, .grad = prod_others_backward, .sample = prod_others_sample };
-NP_OP(prod_others_grad) = { NP_NAMED(prod_others_grad), .args = "h:T x:T dim:dim? -> dx:T",
-    .tags = NP_CHEAP | NP_INTERNAL, .infer = prod_others_infer, .grad = prod_others_grad_backward,
-    .sample = prod_others_grad_sample };
+NP_OP(prod) = {NP_NAMED(prod),
+               .args = "x:T dim:dim? ; keepdim:bool=false -> y:T",
+               .tags = NP_REDUCE | NP_CHEAP,
+               .save = {NP_IN(0)},
+               .infer = prod_infer,
+               .grad = prod_grad,
+               .sample = sample_dim};
+NP_OP(prod_others) = {NP_NAMED(prod_others),          .args = "x:T dim:dim? -> y:T",
+                      .tags = NP_CHEAP | NP_INTERNAL, .save = {NP_IN(0)},
+                      .infer = prod_others_infer,     .grad = prod_others_backward,
+                      .sample = prod_others_sample};
+NP_OP(prod_others_grad) = {NP_NAMED(prod_others_grad),        .args = "h:T x:T dim:dim? -> dx:T",
+                           .tags = NP_CHEAP | NP_INTERNAL,    .infer = prod_others_infer,
+                           .grad = prod_others_grad_backward, .sample = prod_others_grad_sample};
 #endif
 
 /* ---- extremes */
@@ -748,8 +800,8 @@ NP_OP(prod_others_grad) = { NP_NAMED(prod_others_grad), .args = "h:T x:T dim:dim
 static inline bool extreme(np_frame *f, const red_kind *kinds, bool position)
 {
     neap_dtype t = red_type(f->compute);
-    return reduce(f, dim_mask(&f->attr[0], f->in[0]->ndim), &kinds[t], t, position ? store_position : store_extreme,
-                  f->attr[2].i);
+    return reduce(f, dim_mask(&f->attr[0], f->in[0]->ndim), &kinds[t], t,
+                  position ? store_position : store_extreme, f->attr[2].i);
 }
 
 /* max(x, [dim], {keepdim=}) -> values, positions: the largest along dim and where it is (the first of equal ones,
@@ -767,17 +819,20 @@ NP_CPU(argmax)(np_frame *f) { return extreme(f, max_kinds, true); }
 NP_CPU(argmin)(np_frame *f) { return extreme(f, min_kinds, true); }
 
 /* Moves values between (shape) and its reduced form, at positions ids along dim. */
-static inline void move_chosen(neap_tensor *full, neap_tensor *few, const neap_tensor *ids, int dim, int64_t base,
-                               bool scatter)
+static inline void move_chosen(neap_tensor *full, neap_tensor *few, const neap_tensor *ids, int dim,
+                               int64_t base, bool scatter)
 {
     int64_t size = (int64_t)np_itemsize(full), step = full->stride[dim] * size, inner = 1;
     for (int d = dim + 1; d < full->ndim; d++) inner *= full->shape[d];
     for (int64_t k = 0; k < ids->numel; k++) {
         int64_t id, outer = k / inner, rest = k % inner, at = 0, src = 0, r = k;
         np_read_block(ids, k, 1, NEAP_INT64, &id);
-        for (int d = full->ndim - 1; d > dim; d--) at += rest % full->shape[d] * full->stride[d], rest /= full->shape[d];
-        for (int d = dim - 1; d >= 0; d--) at += outer % full->shape[d] * full->stride[d], outer /= full->shape[d];
-        for (int d = few->ndim - 1; d >= 0; d--) src += r % few->shape[d] * few->stride[d], r /= few->shape[d];
+        for (int d = full->ndim - 1; d > dim; d--)
+            at += rest % full->shape[d] * full->stride[d], rest /= full->shape[d];
+        for (int d = dim - 1; d >= 0; d--)
+            at += outer % full->shape[d] * full->stride[d], outer /= full->shape[d];
+        for (int d = few->ndim - 1; d >= 0; d--)
+            src += r % few->shape[d] * few->stride[d], r /= few->shape[d];
         char *a = np_ptr(full) + at * size + (id - base) * step, *b = np_ptr(few) + src * size;
         memcpy(scatter ? a : b, scatter ? b : a, (size_t)size);
     }
@@ -856,34 +911,46 @@ static bool max_scatter_sample(np_sampler *s, int i)
     if (i > 0) return false;
     s->label = "last";
     memcpy(s->lists[0], (int64_t[]){2, 3}, 2 * sizeof(int64_t));
-    s->attr[0] = (np_attr){ .v = s->lists[0], .n = 2, .has = 1 };
-    s->attr[1] = (np_attr){ .i = 1, .has = 1 };
-    s->attr[2] = (np_attr){ .i = 0, .has = 1 };
+    s->attr[0] = (np_attr){.v = s->lists[0], .n = 2, .has = 1};
+    s->attr[1] = (np_attr){.i = 1, .has = 1};
+    s->attr[2] = (np_attr){.i = 0, .has = 1};
     return np_s_tensor(s, -2, 2, 0, 1, (int64_t)2) && np_s_ids(s, 0, 2, 1, (int64_t)2);
 }
 static bool max_pick_sample(np_sampler *s, int i)
 {
     if (i > 0) return false;
     s->label = "first";
-    s->attr[0] = s->attr[1] = (np_attr){ .i = 0, .has = 1 };
+    s->attr[0] = s->attr[1] = (np_attr){.i = 0, .has = 1};
     return np_s_tensor(s, -2, 2, 1, 2, (int64_t)3, (int64_t)2) && np_s_ids(s, 0, 2, 1, (int64_t)2);
 }
 #define EXTREME_OP(opname) \
-    NP_OP(opname) = { NP_NAMED(opname), .args = "x:T dim:dim? ; keepdim:bool=false base:base -> values:T indices:T", \
-        .tags = NP_REDUCE | NP_CHEAP, .save = { NP_IN(0), NP_OUT(0), NP_OUT(1) }, \
-        .infer = extreme_infer, .grad = extreme_grad, .sample = sample_dim };
+    NP_OP(opname) = {NP_NAMED(opname), \
+                     .args = "x:T dim:dim? ; keepdim:bool=false base:base -> values:T indices:T", \
+                     .tags = NP_REDUCE | NP_CHEAP, \
+                     .save = {NP_IN(0), NP_OUT(0), NP_OUT(1)}, \
+                     .infer = extreme_infer, \
+                     .grad = extreme_grad, \
+                     .sample = sample_dim};
 #define POSITION_OP(opname) \
-    NP_OP(opname) = { NP_NAMED(opname), .args = "x:T dim:dim? ; keepdim:bool=false base:base -> indices:T", \
-        .tags = NP_REDUCE | NP_CHEAP | NP_NODIFF, .infer = position_infer, .sample = sample_dim };
+    NP_OP(opname) = {NP_NAMED(opname), .args = "x:T dim:dim? ; keepdim:bool=false base:base -> indices:T", \
+                     .tags = NP_REDUCE | NP_CHEAP | NP_NODIFF, .infer = position_infer, \
+                     .sample = sample_dim};
 EXTREME_OP(max)
 EXTREME_OP(min)
 POSITION_OP(argmax)
 POSITION_OP(argmin)
-NP_OP(max_scatter) = { NP_NAMED(max_scatter), .args = "g:T ids:T shape:shape dim:dim base:base -> y:T",
-    .tags = NP_CHEAP | NP_INTERNAL, .save = { NP_IN(1) }, .infer = max_scatter_infer, .grad = max_scatter_grad,
-    .sample = max_scatter_sample };
-NP_OP(max_pick) = { NP_NAMED(max_pick), .args = "x:T ids:T dim:dim base:base -> y:T", .tags = NP_CHEAP | NP_INTERNAL,
-    .save = { NP_IN(1) }, .infer = max_pick_infer, .grad = max_pick_grad, .sample = max_pick_sample };
+NP_OP(max_scatter) = {
+    NP_NAMED(max_scatter),          .args = "g:T ids:T shape:shape dim:dim base:base -> y:T",
+    .tags = NP_CHEAP | NP_INTERNAL, .save = {NP_IN(1)},
+    .infer = max_scatter_infer,     .grad = max_scatter_grad,
+    .sample = max_scatter_sample};
+NP_OP(max_pick) = {NP_NAMED(max_pick),
+                   .args = "x:T ids:T dim:dim base:base -> y:T",
+                   .tags = NP_CHEAP | NP_INTERNAL,
+                   .save = {NP_IN(1)},
+                   .infer = max_pick_infer,
+                   .grad = max_pick_grad,
+                   .sample = max_pick_sample};
 #endif
 
 /* ---- truth */
@@ -901,8 +968,10 @@ NP_CPU(all)(np_frame *f)
 }
 
 #ifdef NP_BASE_ONLY
-NP_OP(any) = { NP_NAMED(any), .args = "x:T dims:dims? ; keepdim:bool=false -> y:T",
-    .tags = NP_REDUCE | NP_CHEAP | NP_NODIFF | NP_TRUTH, .infer = truth_infer, .sample = sample_dims };
-NP_OP(all) = { NP_NAMED(all), .args = "x:T dims:dims? ; keepdim:bool=false -> y:T",
-    .tags = NP_REDUCE | NP_CHEAP | NP_NODIFF | NP_TRUTH, .infer = truth_infer, .sample = sample_dims };
+NP_OP(any) = {NP_NAMED(any), .args = "x:T dims:dims? ; keepdim:bool=false -> y:T",
+              .tags = NP_REDUCE | NP_CHEAP | NP_NODIFF | NP_TRUTH, .infer = truth_infer,
+              .sample = sample_dims};
+NP_OP(all) = {NP_NAMED(all), .args = "x:T dims:dims? ; keepdim:bool=false -> y:T",
+              .tags = NP_REDUCE | NP_CHEAP | NP_NODIFF | NP_TRUTH, .infer = truth_infer,
+              .sample = sample_dims};
 #endif

@@ -23,11 +23,11 @@ static const struct {
     np_arg_type type;
     bool tensor;
 } type_names[] = {
-    {"T", NP_ARG_TENSOR, true},        {"T?", NP_ARG_OPT_TENSOR, true}, {"N", NP_ARG_NUMBER, true},
-    {"T*", NP_ARG_LIST, true},         {"int", NP_ARG_INT, false},      {"float", NP_ARG_FLOAT, false},
-    {"bool", NP_ARG_BOOL, false},      {"dim", NP_ARG_DIM, false},      {"dims", NP_ARG_DIMS, false},
-    {"index", NP_ARG_INDEX, false},    {"shape", NP_ARG_SHAPE, false},  {"dtype", NP_ARG_DTYPE, false},
-    {"device", NP_ARG_DEVICE, false},  {"gen", NP_ARG_GEN, false},      {"base", NP_ARG_BASE, false},
+    {"T", NP_ARG_TENSOR, true},       {"T?", NP_ARG_OPT_TENSOR, true}, {"N", NP_ARG_NUMBER, true},
+    {"T*", NP_ARG_LIST, true},        {"int", NP_ARG_INT, false},      {"float", NP_ARG_FLOAT, false},
+    {"bool", NP_ARG_BOOL, false},     {"dim", NP_ARG_DIM, false},      {"dims", NP_ARG_DIMS, false},
+    {"index", NP_ARG_INDEX, false},   {"shape", NP_ARG_SHAPE, false},  {"dtype", NP_ARG_DTYPE, false},
+    {"device", NP_ARG_DEVICE, false}, {"gen", NP_ARG_GEN, false},      {"base", NP_ARG_BASE, false},
 };
 
 static bool parse_type(const char *text, np_arg *a, bool *tensor)

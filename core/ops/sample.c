@@ -64,7 +64,8 @@ static bool give(np_sampler *s, neap_tensor *t)
 }
 
 /* Values stay at least `gap` away from 0, where many functions have a kink or a pole. */
-static bool give_floats(np_sampler *s, double lo, double hi, double gap, int layout, int ndim, const int64_t *shape)
+static bool give_floats(np_sampler *s, double lo, double hi, double gap, int layout, int ndim,
+                        const int64_t *shape)
 {
     neap_tensor *t = blank(s, s->dtype, layout, ndim, shape);
     for (int64_t i = 0; t && i < t->numel; i++) {
@@ -157,7 +158,8 @@ static bool binary(np_sampler *s, int i, double lo, double hi, double gap)
     static const int64_t large[] = {2048, 1024};
     if (s->large) {
         s->label = "large";
-        return i == 0 && give_floats(s, -1.9, 1.9, 0.1, 0, 2, large) && give_floats(s, lo, hi, gap, 0, 2, large);
+        return i == 0 && give_floats(s, -1.9, 1.9, 0.1, 0, 2, large) &&
+               give_floats(s, lo, hi, gap, 0, 2, large);
     }
     if (i >= (int)(sizeof binary_cases / sizeof *binary_cases)) return false;
     const struct binary_case *k = &binary_cases[i];

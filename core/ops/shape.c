@@ -18,14 +18,8 @@ static inline bool copy_reshaped(np_frame *f)
     return np_copy_into(f->c, &like_x, x);
 }
 
-NP_CPU(reshape)(np_frame *f)
-{
-    return copy_reshaped(f);
-}
-NP_CPU(flatten)(np_frame *f)
-{
-    return copy_reshaped(f);
-}
+NP_CPU(reshape)(np_frame *f) { return copy_reshaped(f); }
+NP_CPU(flatten)(np_frame *f) { return copy_reshaped(f); }
 
 /* g (the shape of the window) into zeros of the given shape. */
 NP_CPU(narrow_backward)(np_frame *f)
@@ -147,10 +141,7 @@ static void reshape_grad(np_back *b)
 
 /* ---- helpers of samples */
 
-static void s_int(np_sampler *s, int k, int64_t v)
-{
-    s->attr[k] = (np_attr){.i = v, .has = 1};
-}
+static void s_int(np_sampler *s, int k, int64_t v) { s->attr[k] = (np_attr){.i = v, .has = 1}; }
 
 /* Attribute k = the first n of a, b, c. */
 static void s_list(np_sampler *s, int k, int n, int64_t a, int64_t b, int64_t c)
@@ -346,10 +337,7 @@ static bool expand_infer(np_frame *f)
     return true;
 }
 
-static void expand_grad(np_back *b)
-{
-    b->dx[0] = np_unbroadcast(b, b->g[0], 0);
-}
+static void expand_grad(np_back *b) { b->dx[0] = np_unbroadcast(b, b->g[0], 0); }
 
 static bool expand_sample(np_sampler *s, int i)
 {
@@ -425,10 +413,7 @@ static bool transpose_infer(np_frame *f)
     return true;
 }
 
-static void transpose_grad(np_back *b)
-{
-    b->dx[0] = np_transpose(b, b->g[0], b->attr[0].i, b->attr[1].i);
-}
+static void transpose_grad(np_back *b) { b->dx[0] = np_transpose(b, b->g[0], b->attr[0].i, b->attr[1].i); }
 
 static bool transpose_sample(np_sampler *s, int i)
 {
@@ -459,10 +444,7 @@ static bool t_infer(np_frame *f)
     return true;
 }
 
-static void t_grad(np_back *b)
-{
-    b->dx[0] = np_t(b, b->g[0]);
-}
+static void t_grad(np_back *b) { b->dx[0] = np_t(b, b->g[0]); }
 
 static bool t_sample(np_sampler *s, int i)
 {

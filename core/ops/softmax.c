@@ -5,11 +5,11 @@
 #include "ops/sample.h"
 
 typedef struct row_job {
-    const void *x, *z;           /* (rows, D); z: the second operand of backward kernels */
-    void *y;                     /* (rows, D), or (rows) for logsumexp */
+    const void *x, *z; /* (rows, D); z: the second operand of backward kernels */
+    void *y;           /* (rows, D), or (rows) for logsumexp */
     int64_t rows, D, per_chunk;
     void (*row)(const void *x, const void *z, void *y, int64_t D);
-    size_t es, ys;               /* bytes of an element, of a result row */
+    size_t es, ys; /* bytes of an element, of a result row */
 } row_job;
 
 static inline void run_rows(void *arg, int64_t chunk)
@@ -75,7 +75,8 @@ SOFTMAX_ROWS(float, f32)
 SOFTMAX_ROWS(double, f64)
 
 /* Runs a row kernel along `dim` of in[0] (and in[1]) into out[0], which has the shape of in[0]. */
-static inline bool along(np_frame *f, int64_t dim_attr, void (*f32)(const void *, const void *, void *, int64_t),
+static inline bool along(np_frame *f, int64_t dim_attr,
+                         void (*f32)(const void *, const void *, void *, int64_t),
                          void (*f64)(const void *, const void *, void *, int64_t))
 {
     neap_ctx *c = f->c;
@@ -87,8 +88,12 @@ static inline bool along(np_frame *f, int64_t dim_attr, void (*f32)(const void *
     bool ok = y != NULL;
     if (ok && x->numel) {
         size_t es = np_dtype_size(w);
-        row_job j = { .x = np_ptr(x), .z = z ? np_ptr(z) : NULL, .y = np_ptr(y), .D = n ? x->shape[n - 1] : 1,
-                      .row = w == NEAP_FLOAT64 ? f64 : f32, .es = es };
+        row_job j = {.x = np_ptr(x),
+                     .z = z ? np_ptr(z) : NULL,
+                     .y = np_ptr(y),
+                     .D = n ? x->shape[n - 1] : 1,
+                     .row = w == NEAP_FLOAT64 ? f64 : f32,
+                     .es = es};
         j.rows = x->numel / j.D;
         j.ys = (size_t)j.D * es;
         ok = each_row(c, &j);
@@ -129,12 +134,18 @@ NP_CPU(logsumexp)(np_frame *f)
             if (pass) D *= x->shape[d];
         }
     }
-    neap_tensor *v = np_tensor_view(x, n, shape, stride, x->offset), *r = v ? np_as_contiguous(f->c, v, w) : NULL;
+    neap_tensor *v = np_tensor_view(x, n, shape, stride, x->offset),
+                *r = v ? np_as_contiguous(f->c, v, w) : NULL;
     neap_tensor *y = r ? np_rows_out(f, 0, f->out[0]->ndim - 1, w) : NULL;
     bool ok = y != NULL;
     if (ok) {
-        row_job j = { .x = np_ptr(r), .y = np_ptr(y), .rows = y->numel, .D = D, .es = np_dtype_size(w),
-                      .ys = np_dtype_size(w), .row = w == NEAP_FLOAT64 ? logsumexp_row_f64 : logsumexp_row_f32 };
+        row_job j = {.x = np_ptr(r),
+                     .y = np_ptr(y),
+                     .rows = y->numel,
+                     .D = D,
+                     .es = np_dtype_size(w),
+                     .ys = np_dtype_size(w),
+                     .row = w == NEAP_FLOAT64 ? logsumexp_row_f64 : logsumexp_row_f32};
         ok = each_row(f->c, &j);
     }
     np_drop(v);
@@ -156,8 +167,9 @@ static int64_t wrapped(const np_back *b, const neap_tensor *t)
 
 static bool dim_sample(np_sampler *s, int i)
 {
-    s->attr[0] = (np_attr){ .i = i == 1 || i == 4 ? 0 : -1, .has = 1 };
-    if (s->large) return s->label = "rows", i == 0 && np_s_tensor(s, -3, 3, 0, 2, (int64_t)512, (int64_t)1024);
+    s->attr[0] = (np_attr){.i = i == 1 || i == 4 ? 0 : -1, .has = 1};
+    if (s->large)
+        return s->label = "rows", i == 0 && np_s_tensor(s, -3, 3, 0, 2, (int64_t)512, (int64_t)1024);
     switch (i) {
     case 0: return s->label = "last", np_s_tensor(s, -3, 3, 0, 2, (int64_t)3, (int64_t)5);
     case 1: return s->label = "first", np_s_tensor(s, -3, 3, 0, 3, (int64_t)4, (int64_t)2, (int64_t)3);
@@ -172,7 +184,7 @@ static bool dim_sample(np_sampler *s, int i)
 
 static bool dim_pair_sample(np_sampler *s, int i)
 {
-    s->attr[0] = (np_attr){ .i = -1, .has = 1 };
+    s->attr[0] = (np_attr){.i = -1, .has = 1};
     switch (i) {
     case 0:
         return s->label = "last", np_s_tensor(s, -1, 1, 0, 2, (int64_t)3, (int64_t)5) &&
@@ -187,13 +199,16 @@ static bool dim_pair_sample(np_sampler *s, int i)
 /* softmax_backward(g, y, dim): y (g - sum g y), in one sweep. */
 NP_OP(softmax_backward) = {
     NP_NAMED(softmax_backward), .args = "g:T y:T dim:dim -> dx:T", .tags = NP_INTERNAL | NP_NODIFF | NP_CHEAP,
-    .infer = infer_along, .sample = dim_pair_sample,
+    .infer = infer_along,       .sample = dim_pair_sample,
 };
 
 /* log_softmax_backward(g, y, dim): g - e^y sum g, in one sweep. */
 NP_OP(log_softmax_backward) = {
-    NP_NAMED(log_softmax_backward), .args = "g:T y:T dim:dim -> dx:T", .tags = NP_INTERNAL | NP_NODIFF | NP_CHEAP,
-    .infer = infer_along, .sample = dim_pair_sample,
+    NP_NAMED(log_softmax_backward),
+    .args = "g:T y:T dim:dim -> dx:T",
+    .tags = NP_INTERNAL | NP_NODIFF | NP_CHEAP,
+    .infer = infer_along,
+    .sample = dim_pair_sample,
 };
 
 /* dx = y (g - sum g y) */
@@ -212,8 +227,8 @@ static void softmax_grad(np_back *b)
 
 /* softmax(x, dim): e^x / sum e^x along dim. */
 NP_OP(softmax) = {
-    NP_NAMED(softmax), .args = "x:T dim:dim -> y:T", .tags = NP_CHEAP, .save = { NP_OUT(0) },
-    .infer = infer_along, .grad = softmax_grad, .sample = dim_sample,
+    NP_NAMED(softmax),    .args = "x:T dim:dim -> y:T", .tags = NP_CHEAP,     .save = {NP_OUT(0)},
+    .infer = infer_along, .grad = softmax_grad,         .sample = dim_sample,
 };
 
 /* dx = g - e^y sum g */
@@ -230,8 +245,8 @@ static void log_softmax_grad(np_back *b)
 
 /* log_softmax(x, dim): x - log sum e^x along dim. */
 NP_OP(log_softmax) = {
-    NP_NAMED(log_softmax), .args = "x:T dim:dim -> y:T", .tags = NP_CHEAP, .save = { NP_OUT(0) },
-    .infer = infer_along, .grad = log_softmax_grad, .sample = dim_sample,
+    NP_NAMED(log_softmax), .args = "x:T dim:dim -> y:T", .tags = NP_CHEAP,     .save = {NP_OUT(0)},
+    .infer = infer_along,  .grad = log_softmax_grad,     .sample = dim_sample,
 };
 
 static bool infer_logsumexp(np_frame *f)
@@ -243,8 +258,7 @@ static bool infer_logsumexp(np_frame *f)
     for (int i = 0; dims->has && i < dims->n; i++) {
         int d = np_wrap_dim(f->c, dims->v[i], x->ndim);
         if (d < 0) return false;
-        if (seen >> d & 1)
-            return np_fail(f->c, NEAP_E_DIMS, "dimension %d is named twice", d + f->c->base);
+        if (seen >> d & 1) return np_fail(f->c, NEAP_E_DIMS, "dimension %d is named twice", d + f->c->base);
         seen |= 1u << d;
     }
     unsigned mask = reduced_dims(dims, x->ndim);
@@ -272,10 +286,11 @@ static void logsumexp_grad(np_back *b)
 
 static bool logsumexp_sample(np_sampler *s, int i)
 {
-    s->attr[0] = (np_attr){ .v = s->lists[0], .n = 1, .has = 1 };
-    s->attr[1] = (np_attr){ .i = i == 1, .has = 1 };
+    s->attr[0] = (np_attr){.v = s->lists[0], .n = 1, .has = 1};
+    s->attr[1] = (np_attr){.i = i == 1, .has = 1};
     s->lists[0][0] = -1;
-    if (s->large) return s->label = "rows", i == 0 && np_s_tensor(s, -3, 3, 0, 2, (int64_t)512, (int64_t)1024);
+    if (s->large)
+        return s->label = "rows", i == 0 && np_s_tensor(s, -3, 3, 0, 2, (int64_t)512, (int64_t)1024);
     switch (i) {
     case 0: return s->label = "last", np_s_tensor(s, -3, 3, 0, 2, (int64_t)3, (int64_t)5);
     case 1: return s->label = "keepdim", np_s_tensor(s, -3, 3, 0, 2, (int64_t)3, (int64_t)5);
@@ -290,7 +305,9 @@ static bool logsumexp_sample(np_sampler *s, int i)
 
 /* logsumexp(x, dims): log sum e^x along dims, or over all elements. A row of -inf gives -inf with gradient 0. */
 NP_OP(logsumexp) = {
-    NP_NAMED(logsumexp), .args = "x:T dims:dims? ; keepdim:bool=false -> y:T", .tags = NP_REDUCE,
-    .save = { NP_IN(0), NP_OUT(0) }, .infer = infer_logsumexp, .grad = logsumexp_grad, .sample = logsumexp_sample,
+    NP_NAMED(logsumexp),        .args = "x:T dims:dims? ; keepdim:bool=false -> y:T",
+    .tags = NP_REDUCE,          .save = {NP_IN(0), NP_OUT(0)},
+    .infer = infer_logsumexp,   .grad = logsumexp_grad,
+    .sample = logsumexp_sample,
 };
 #endif

@@ -119,10 +119,7 @@ NP_CPU(as_strided_scatter_)(np_frame *f)
 
 #ifdef NP_BASE_ONLY
 
-static void s_int(np_sampler *s, int k, int64_t v)
-{
-    s->attr[k] = (np_attr){.i = v, .has = 1};
-}
+static void s_int(np_sampler *s, int k, int64_t v) { s->attr[k] = (np_attr){.i = v, .has = 1}; }
 
 /* Attribute k = (a, b). */
 static void s_pair(np_sampler *s, int k, int64_t a, int64_t b)

@@ -74,16 +74,16 @@ typedef struct tile_job {
     int64_t across, down; /* tiles along dim 0 and dim k */
 } tile_job;
 
-#define TILE_COPY(T)                                                                                         \
-    static void tile_copy_##T(char *dst, int64_t dst_row, const char *src, int64_t src_row, int64_t w,       \
-                              int64_t h)                                                                     \
-    {                                                                                                        \
-        T buffer[TILE][TILE + 1];                                                                            \
-        for (int64_t i = 0; i < w; i++) { /* src rows run along dim k */                                     \
-            const T *s = (const T *)(src + i * src_row);                                                     \
-            for (int64_t j = 0; j < h; j++) buffer[j][i] = s[j];                                             \
-        }                                                                                                    \
-        for (int64_t j = 0; j < h; j++) memcpy(dst + j * dst_row, buffer[j], (size_t)w * sizeof(T));         \
+#define TILE_COPY(T) \
+    static void tile_copy_##T(char *dst, int64_t dst_row, const char *src, int64_t src_row, int64_t w, \
+                              int64_t h) \
+    { \
+        T buffer[TILE][TILE + 1]; \
+        for (int64_t i = 0; i < w; i++) { /* src rows run along dim k */ \
+            const T *s = (const T *)(src + i * src_row); \
+            for (int64_t j = 0; j < h; j++) buffer[j][i] = s[j]; \
+        } \
+        for (int64_t j = 0; j < h; j++) memcpy(dst + j * dst_row, buffer[j], (size_t)w * sizeof(T)); \
     }
 TILE_COPY(uint8_t)
 TILE_COPY(uint16_t)
@@ -318,10 +318,7 @@ static bool fill(neap_ctx *c, neap_tensor *t, const void *item)
     return ok;
 }
 
-bool np_fill_zero(neap_ctx *c, neap_tensor *t)
-{
-    return fill(c, t, NULL);
-}
+bool np_fill_zero(neap_ctx *c, neap_tensor *t) { return fill(c, t, NULL); }
 
 bool np_fill_value(neap_ctx *c, neap_tensor *t, double v)
 {

@@ -91,10 +91,7 @@ int neap_register_backend(neap_ctx *c, const neap_backend *b)
 
 /* ---- public facts */
 
-int neap_device_count(neap_ctx *c)
-{
-    return c->n_devices;
-}
+int neap_device_count(neap_ctx *c) { return c->n_devices; }
 
 const char *neap_device_name(neap_ctx *c, int device)
 {

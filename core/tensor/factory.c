@@ -38,7 +38,8 @@ neap_tensor *neap_full(neap_ctx *c, int ndim, const int64_t *shape, double value
     np_int_range(dtype, &low, &high);
     if (np_pending(c)) return NULL;
     if (np_is_int(dtype) && !(value == trunc(value) && value >= (double)low && value < (double)high + 1))
-        return np_fail(c, NEAP_E_DTYPE, "full: %.17g does not fit into %s, which holds the integers from %lld to %lld", value,
+        return np_fail(c, NEAP_E_DTYPE,
+                       "full: %.17g does not fit into %s, which holds the integers from %lld to %lld", value,
                        np_dtype_name(dtype), (long long)low, (long long)high);
     neap_tensor *t = new_on(c, ndim, shape, dtype, device);
     return finish(c, t, t && np_fill_value(c, t, value));

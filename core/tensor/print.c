@@ -44,10 +44,7 @@ static void put(text *x, const char *s, size_t n)
     x->s[x->n] = '\0';
 }
 
-static void puts_(text *x, const char *s)
-{
-    put(x, s, strlen(s));
-}
+static void puts_(text *x, const char *s) { put(x, s, strlen(s)); }
 
 __attribute__((format(printf, 2, 3))) static void putf(text *x, const char *fmt, ...)
 {

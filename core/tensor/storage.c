@@ -21,10 +21,11 @@ np_storage *np_storage_dry(neap_ctx *c, np_device *d, size_t bytes)
 
 void *np_fail_dry(neap_ctx *c)
 {
-    return np_fail(c, NEAP_E_SAC_DRY,
-                   "a value is read in the recompute that the selective checkpoint did not keep, because no gradient "
-                   "needs it: %s; let its policy answer \"prefer_recompute\" for that op",
-                   c->dry_note ? c->dry_note : "a saved op");
+    return np_fail(
+        c, NEAP_E_SAC_DRY,
+        "a value is read in the recompute that the selective checkpoint did not keep, because no gradient "
+        "needs it: %s; let its policy answer \"prefer_recompute\" for that op",
+        c->dry_note ? c->dry_note : "a saved op");
 }
 
 np_storage *np_storage_number(neap_ctx *c)
@@ -61,10 +62,7 @@ void np_storage_drop_special(neap_ctx *c, np_storage *s)
     if (release) release(user);
 }
 
-void np_storage_free(neap_ctx *c, np_storage *s)
-{
-    np_storage_drop(c, s);
-}
+void np_storage_free(neap_ctx *c, np_storage *s) { np_storage_drop(c, s); }
 
 void np_storage_set_category(np_storage *s, neap_category cat)
 {

@@ -38,8 +38,7 @@ static inline np_storage *np_storage_new(neap_ctx *c, np_device *d, size_t bytes
     if (!s) return NULL;
     if (bytes <= sizeof s->inline_data && d->backend.host_memory)
         s->data = np_mem_count(&d->mem, bytes, cat) ? s->inline_data : NULL;
-    else
-        s->data = np_mem_take(&d->mem, bytes, cat);
+    else s->data = np_mem_take(&d->mem, bytes, cat);
     if (!s->data) {
         np_storage_unhold(c, s);
         return NULL;
@@ -61,10 +60,8 @@ static inline void np_storage_drop(neap_ctx *c, np_storage *s)
         np_storage_drop_special(c, s);
         return;
     }
-    if (s->data != s->inline_data)
-        np_mem_give(&s->dev->mem, s->data, s->bytes, (neap_category)s->category);
-    else if (s->counted)
-        np_mem_uncount(&s->dev->mem, s->bytes, (neap_category)s->category);
+    if (s->data != s->inline_data) np_mem_give(&s->dev->mem, s->data, s->bytes, (neap_category)s->category);
+    else if (s->counted) np_mem_uncount(&s->dev->mem, s->bytes, (neap_category)s->category);
     np_storage_unhold(c, s);
 }
 

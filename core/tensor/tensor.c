@@ -69,8 +69,8 @@ static bool shape_bytes(neap_ctx *c, int ndim, const int64_t *shape, neap_dtype 
     return true;
 }
 
-static inline neap_tensor *tensor_of(neap_ctx *c, np_device *d, neap_dtype dtype, int ndim, const int64_t *shape,
-                                     int64_t numel, size_t bytes)
+static inline neap_tensor *tensor_of(neap_ctx *c, np_device *d, neap_dtype dtype, int ndim,
+                                     const int64_t *shape, int64_t numel, size_t bytes)
 {
     np_storage *st = np_storage_new(c, d, bytes);
     neap_tensor *t = st ? tensor_over_take(c, st, dtype) : NULL;
@@ -88,7 +88,8 @@ static inline neap_tensor *tensor_of(neap_ctx *c, np_device *d, neap_dtype dtype
 }
 
 /* A shape with zeros, or a wrong one. */
-static NP_APART neap_tensor *unusual_tensor(neap_ctx *c, np_device *d, neap_dtype dtype, int ndim, const int64_t *shape)
+static NP_APART neap_tensor *unusual_tensor(neap_ctx *c, np_device *d, neap_dtype dtype, int ndim,
+                                            const int64_t *shape)
 {
     size_t bytes;
     if (!shape_bytes(c, ndim, shape, dtype, &bytes)) return NULL;
@@ -144,15 +145,9 @@ void np_tensor_destroy(neap_tensor *t)
     np_obj_free(c, t, sizeof *t);
 }
 
-neap_tensor *neap_retain(neap_tensor *t)
-{
-    return np_hold_ref(t);
-}
+neap_tensor *neap_retain(neap_tensor *t) { return np_hold_ref(t); }
 
-void neap_free(neap_tensor *t)
-{
-    np_drop(t);
-}
+void neap_free(neap_tensor *t) { np_drop(t); }
 
 static neap_tensor *number_new(neap_ctx *c, neap_dtype dtype)
 {
@@ -179,14 +174,8 @@ neap_tensor *np_integer_new(neap_ctx *c, int64_t v)
     return t;
 }
 
-neap_tensor *neap_number(neap_ctx *c, double v)
-{
-    return np_scope_adopt(c, np_number_new(c, v));
-}
-neap_tensor *neap_integer(neap_ctx *c, int64_t v)
-{
-    return np_scope_adopt(c, np_integer_new(c, v));
-}
+neap_tensor *neap_number(neap_ctx *c, double v) { return np_scope_adopt(c, np_number_new(c, v)); }
+neap_tensor *neap_integer(neap_ctx *c, int64_t v) { return np_scope_adopt(c, np_integer_new(c, v)); }
 
 neap_tensor *neap_wrap(neap_ctx *c, int ndim, const int64_t *shape, neap_dtype dtype, void *data,
                        void (*release)(void *user), void *user)
@@ -211,10 +200,7 @@ neap_tensor *neap_wrap(neap_ctx *c, int ndim, const int64_t *shape, neap_dtype d
 
 /* ---- facts */
 
-int neap_ndim(const neap_tensor *t)
-{
-    return t ? t->ndim : 0;
-}
+int neap_ndim(const neap_tensor *t) { return t ? t->ndim : 0; }
 
 int64_t neap_size(const neap_tensor *t, int dim)
 {
@@ -230,30 +216,12 @@ int64_t neap_stride(const neap_tensor *t, int dim)
     return dim >= 0 && dim < t->ndim ? t->stride[dim] : -1;
 }
 
-int64_t neap_numel(const neap_tensor *t)
-{
-    return t ? t->numel : 0;
-}
-neap_dtype neap_dtype_of(const neap_tensor *t)
-{
-    return t ? (neap_dtype)t->dtype : NEAP_FLOAT32;
-}
-int neap_device_of(const neap_tensor *t)
-{
-    return t ? t->st->dev->index : 0;
-}
-int neap_is_contiguous(const neap_tensor *t)
-{
-    return t && t->contiguous;
-}
-void *neap_data(neap_tensor *t)
-{
-    return t && !t->st->dry ? np_ptr(t) : NULL;
-}
-uint64_t neap_tensor_version(const neap_tensor *t)
-{
-    return t ? t->st->version->n : 0;
-}
+int64_t neap_numel(const neap_tensor *t) { return t ? t->numel : 0; }
+neap_dtype neap_dtype_of(const neap_tensor *t) { return t ? (neap_dtype)t->dtype : NEAP_FLOAT32; }
+int neap_device_of(const neap_tensor *t) { return t ? t->st->dev->index : 0; }
+int neap_is_contiguous(const neap_tensor *t) { return t && t->contiguous; }
+void *neap_data(neap_tensor *t) { return t && !t->st->dry ? np_ptr(t) : NULL; }
+uint64_t neap_tensor_version(const neap_tensor *t) { return t ? t->st->version->n : 0; }
 
 void neap_set_category(neap_tensor *t, neap_category cat)
 {
@@ -345,12 +313,6 @@ int neap_hash(neap_ctx *c, neap_tensor *t, uint64_t *out)
     return 0;
 }
 
-char *neap_tostring(neap_ctx *c, neap_tensor *t)
-{
-    return readable(c, t) ? np_print(c, t, NULL) : NULL;
-}
+char *neap_tostring(neap_ctx *c, neap_tensor *t) { return readable(c, t) ? np_print(c, t, NULL) : NULL; }
 
-void neap_free_text(char *s)
-{
-    free(s);
-}
+void neap_free_text(char *s) { free(s); }

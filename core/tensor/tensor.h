@@ -22,9 +22,9 @@ typedef struct np_storage {
     bool foreign;     /* release() owns the bytes */
     bool dry;         /* no bytes: a value that a selective checkpoint did not keep */
     int32_t saved;    /* slots that hold it: category SAVED while > 0, if it was TEMP */
-    uint64_t id;                /* ascending in order of creation */
+    uint64_t id;      /* ascending in order of creation */
     np_device *dev;
-    np_version *version;        /* = &cell, which outlives the bytes while someone watches */
+    np_version *version; /* = &cell, which outlives the bytes while someone watches */
     np_version cell;
     void *data;
     size_t bytes; /* requested */
@@ -51,14 +51,12 @@ struct neap_tensor {
 
 /* ---- storages */
 void np_storage_free(neap_ctx *c, np_storage *s); /* drops one reference */
-np_storage *np_storage_dry(neap_ctx *c, np_device *d, size_t bytes);      /* has no bytes: reading it is E-SAC-DRY */
+np_storage *np_storage_dry(neap_ctx *c, np_device *d,
+                           size_t bytes); /* has no bytes: reading it is E-SAC-DRY */
 void *np_fail_dry(neap_ctx *c);
 void np_storage_set_category(np_storage *s, neap_category cat);
 void np_version_free(neap_ctx *c, np_version *v); /* drops one watcher */
-static inline void np_bump(neap_tensor *t)
-{
-    t->st->version->n++;
-}
+static inline void np_bump(neap_tensor *t) { t->st->version->n++; }
 
 /* ---- tensors */
 /* Fresh contiguous tensor (uninitialised). NULL with E-DIMS, E-SHAPE (negative size, overflow), E-NOMEM ...
@@ -100,10 +98,7 @@ static inline void np_drop(neap_tensor *t)
         np_tensor_destroy(t);
     }
 }
-static inline size_t np_itemsize(const neap_tensor *t)
-{
-    return np_dtype_size((neap_dtype)t->dtype);
-}
+static inline size_t np_itemsize(const neap_tensor *t) { return np_dtype_size((neap_dtype)t->dtype); }
 static inline char *np_ptr(const neap_tensor *t)
 {
     return (char *)t->st->data + (size_t)t->offset * np_itemsize(t);

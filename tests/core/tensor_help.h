@@ -43,11 +43,8 @@ static int teardown(void **state)
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-#define SHAPE(...)                                                                                           \
-    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[])                             \
-    {                                                                                                        \
-        __VA_ARGS__                                                                                          \
-    }
+#define SHAPE(...) \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]) { __VA_ARGS__ }
 
 static inline neap_tensor *count_up(neap_ctx *c, neap_dtype t, int ndim, const int64_t *shape)
 {
@@ -72,10 +69,10 @@ static inline neap_tensor *window(neap_tensor *x, int64_t offset, int ndim, cons
     return np_tensor_view(x, ndim, shape, stride, offset);
 }
 
-#define expect_error(c, want)                                                                                \
-    do {                                                                                                     \
-        assert_string_equal(neap_code_name(neap_error(c)), want);                                            \
-        neap_clear_error(c);                                                                                 \
+#define expect_error(c, want) \
+    do { \
+        assert_string_equal(neap_code_name(neap_error(c)), want); \
+        neap_clear_error(c); \
     } while (0)
 
 /* Runs body(c) with its first, second, ... allocation failing until one run meets no failure. After each

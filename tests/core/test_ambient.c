@@ -59,10 +59,7 @@ static void ends_come_in_any_order(void **state)
     assert_true(push(c, NP_AMB_GRAD, 0) > d); /* ids are never used again */
 }
 
-static bool sleeps(void *user, const void *owner)
-{
-    return *(const void **)user == owner;
-}
+static bool sleeps(void *user, const void *owner) { return *(const void **)user == owner; }
 
 static void own_entries_come_first_then_those_of_the_awake(void **state)
 {

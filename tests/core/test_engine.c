@@ -173,7 +173,7 @@ static void hooks_see_the_total_once(void **state)
     assert_int_equal(neap_backward(c, y, NULL, &keep), 0);
     assert_int_equal(calls, 1);
     assert_int_equal(inner, 1);
-    assert_float_equal(grad_at(c, h, 0), 2, 0);          /* after the hook */
+    assert_float_equal(grad_at(c, h, 0), 2, 0); /* after the hook */
     assert_float_equal(grad_at(c, x, 0), 2 * (2 * 6 + 1), 0);
     assert_true(neap_remove_hook(c, id));
     assert_false(neap_remove_hook(c, id));
@@ -239,7 +239,7 @@ static void writing_through_a_view_keeps_the_graph_right(void **state)
     neap_ctx *c = new_ctx();
     double a[] = {1, 2, 3, 4};
     neap_tensor *x = vec(c, 4, a, 1);
-    neap_tensor *two = neap_number(c, 2), *y = neap_mul(c, x, two);     /* y = 2x */
+    neap_tensor *two = neap_number(c, 2), *y = neap_mul(c, x, two); /* y = 2x */
     neap_tensor *v = neap_narrow(c, y, 0, 1, 2, 1), *three = neap_number(c, 3);
     neap_tensor *same = neap_mul_(c, v, three); /* y[1..2] tripled */
     neap_tensor *s = neap_sum(c, y, NULL, 0, 0);
@@ -257,7 +257,8 @@ static void a_stale_view_is_refused(void **state)
     (void)state;
     neap_ctx *c = new_ctx();
     double a[] = {1, 2};
-    neap_tensor *x = vec(c, 2, a, 1), *y = neap_exp(c, x), *v = neap_select(c, y, 0, 0), *k = neap_number(c, 3);
+    neap_tensor *x = vec(c, 2, a, 1), *y = neap_exp(c, x), *v = neap_select(c, y, 0, 0),
+                *k = neap_number(c, 3);
     neap_tensor *same = neap_mul_(c, y, k), *bad = neap_exp(c, v);
     assert_null(bad);
     assert_int_equal(neap_error(c), NEAP_E_INPLACE);
@@ -379,7 +380,8 @@ static void disabled_hooks_refuse_pairs(void **state)
     neap_ctx *c = new_ctx();
     counting k = {0};
     neap_saved_hooks h = {.pack = pack, .unpack = unpack, .drop = drop, .user = &k};
-    uint64_t outer = neap_disable_saved_hooks_begin(c, "outer"), inner = neap_disable_saved_hooks_begin(c, "inner");
+    uint64_t outer = neap_disable_saved_hooks_begin(c, "outer"),
+             inner = neap_disable_saved_hooks_begin(c, "inner");
     assert_int_equal(neap_saved_hooks_begin(c, &h), 0);
     assert_int_equal(neap_error(c), NEAP_E_HOOKS_DISABLED);
     assert_non_null(strstr(neap_error_message(c), "inner"));
@@ -419,8 +421,15 @@ static void a_custom_function_differentiates_twice(void **state)
     uint64_t off = neap_set_grad_enabled(c, 0);
     neap_tensor *sq = neap_mul(c, x, x), *y = neap_mul(c, sq, x);
     neap_end(c, off);
-    neap_custom f = {.size = sizeof f, .name = "Cube", .backward = {.call = cube_backward}, .inputs = &x, .n_inputs = 1,
-                     .outputs = &y, .n_outputs = 1, .saved = &x, .n_saved = 1};
+    neap_custom f = {.size = sizeof f,
+                     .name = "Cube",
+                     .backward = {.call = cube_backward},
+                     .inputs = &x,
+                     .n_inputs = 1,
+                     .outputs = &y,
+                     .n_outputs = 1,
+                     .saved = &x,
+                     .n_saved = 1};
     assert_non_null(neap_custom_record(c, &f));
     assert_string_equal(neap_node_name(neap_grad_fn(y)), "Cube");
     neap_backward_opts o = {.size = sizeof o, .create_graph = 1};

@@ -239,7 +239,7 @@ static void lying_lengths_are_refused(void **state)
     }
 }
 
-#define ENTRY(dtype, shape, range)                                                                           \
+#define ENTRY(dtype, shape, range) \
     "{\"x\":{\"dtype\":" dtype ",\"shape\":" shape ",\"data_offsets\":" range "}}"
 static const struct {
     const char *header;

@@ -21,28 +21,31 @@
 
 enum { FIRST = 2000 }; /* allocations that are made to fail, one a run; of these test_steps.h picks evenly */
 
-static const char prelude[] = "neap = require 'neap'; nn, optim = neap.nn, neap.optim; neap.on_log(function() end)\n"
-                              "local _ = neap.checkpoint; _ = nn.Linear, nn.Sequential, nn.ReLU, nn.LayerNorm, nn.Dropout, optim.AdamW\n"
-                              "probe = function() return neap.ones(2, 3):sum():item() end\n";
-static const char script[] =
-    "return function()\n"
-    "  local net = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.LayerNorm(5), nn.Dropout(0.1), nn.Linear(5, 3))\n"
-    "  local opt = optim.AdamW(net:parameters(), {lr = 0.01})\n"
-    "  local x, y = neap.randn(4, 6), neap.tensor{1, 2, 3, 1}\n"
-    "  for _ = 1, 40 do\n"
-    "    local _ <close> = neap.scope()\n"
-    "    opt:zero_grad()\n"
-    "    nn.cross_entropy(net(x), y):backward()\n"
-    "    opt:step()\n"
-    "  end\n"
-    "end\n";
+static const char prelude[] =
+    "neap = require 'neap'; nn, optim = neap.nn, neap.optim; neap.on_log(function() end)\n"
+    "local _ = neap.checkpoint; _ = nn.Linear, nn.Sequential, nn.ReLU, nn.LayerNorm, nn.Dropout, "
+    "optim.AdamW\n"
+    "probe = function() return neap.ones(2, 3):sum():item() end\n";
+static const char script[] = "return function()\n"
+                             "  local net = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.LayerNorm(5), "
+                             "nn.Dropout(0.1), nn.Linear(5, 3))\n"
+                             "  local opt = optim.AdamW(net:parameters(), {lr = 0.01})\n"
+                             "  local x, y = neap.randn(4, 6), neap.tensor{1, 2, 3, 1}\n"
+                             "  for _ = 1, 40 do\n"
+                             "    local _ <close> = neap.scope()\n"
+                             "    opt:zero_grad()\n"
+                             "    nn.cross_entropy(net(x), y):backward()\n"
+                             "    opt:step()\n"
+                             "  end\n"
+                             "end\n";
 
 static const char checkpoints[] =
     "local checkpoint, kinds = neap.checkpoint, {\n"
     "  {use_reentrant = false}, {use_reentrant = true},\n"
     "  {use_reentrant = false, policy = {neap.ops.exp}},\n"
     "  {use_reentrant = false, policy = function(ctx, op, x) return ctx.nth == 1 end},\n"
-    "  {use_reentrant = false, context_fn = function() return function(run) run() end, neap.enable_grad end},\n"
+    "  {use_reentrant = false, context_fn = function() return function(run) run() end, neap.enable_grad "
+    "end},\n"
     "  {use_reentrant = false, debug = true, determinism_check = 'values', early_stop = false},\n"
     "}\n"
     "return function()\n"
@@ -139,7 +142,8 @@ static void sweep(bool core, const char *code, int forgiven)
         }
         assert_int_equal(c->err.code, NEAP_OK);
         level after = now(L);
-        if (c->ambient.n) fail_msg("allocation %d: %s is still in force after: %s", (int)n, c->ambient.v[0].where, text);
+        if (c->ambient.n)
+            fail_msg("allocation %d: %s is still in force after: %s", (int)n, c->ambient.v[0].where, text);
         if (after.live != base.live || after.nodes != base.nodes || after.slots != base.slots ||
             after.storages != base.storages)
             fail_msg("allocation %d: live %lld -> %lld, nodes %lld -> %lld", (int)n, (long long)base.live,

@@ -7,14 +7,8 @@ static bool every(const np_op *op)
     (void)op;
     return true;
 }
-static bool has_samples(const np_op *op)
-{
-    return impl(op)->sample != NULL;
-}
-static bool has_kernel_samples(const np_op *op)
-{
-    return impl(op)->sample && !op->base;
-}
+static bool has_samples(const np_op *op) { return impl(op)->sample != NULL; }
+static bool has_kernel_samples(const np_op *op) { return impl(op)->sample && !op->base; }
 
 /* ---- schema and entry */
 

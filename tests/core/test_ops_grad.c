@@ -2,14 +2,8 @@
  * allocations, checkpointing. Values are in test_ops.c. NEAP_TEST_OP=name runs one op. */
 #include "ops_harness.h"
 
-static bool has_gradient(const np_op *op)
-{
-    return differentiable(op) && impl(op)->sample;
-}
-static bool has_samples(const np_op *op)
-{
-    return impl(op)->sample != NULL;
-}
+static bool has_gradient(const np_op *op) { return differentiable(op) && impl(op)->sample; }
+static bool has_samples(const np_op *op) { return impl(op)->sample != NULL; }
 
 /* The op as a function of its tensor arguments: results that are floating point, auxiliary ones left out. */
 typedef struct as_function {
@@ -132,10 +126,7 @@ static void test_level_gradients(const op_case *k)
     }
 }
 
-static bool has_own_gradient(const np_op *op)
-{
-    return has_gradient(op) && !op->base;
-}
+static bool has_own_gradient(const np_op *op) { return has_gradient(op) && !op->base; }
 
 /* ---- failing allocations: the 1st, 2nd, ... of a call and its backward, until none is left to fail */
 

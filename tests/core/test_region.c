@@ -14,8 +14,8 @@ typedef struct fixture {
     neap_ctx *c;
     neap_tensor *x;
     int calls;
-    int fail_at;     /* call number that fails */
-    int depth;       /* nesting below */
+    int fail_at; /* call number that fails */
+    int depth;   /* nesting below */
     neap_region_opts opts;
 } fixture;
 

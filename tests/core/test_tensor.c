@@ -134,10 +134,7 @@ static void ambient_category_names_new_storages(void **state)
     neap_free(x);
 }
 
-static void release_once(void *user)
-{
-    ++*(int *)user;
-}
+static void release_once(void *user) { ++*(int *)user; }
 
 static void wraps_host_memory(void **state)
 {
@@ -275,10 +272,7 @@ static bool make_things(neap_ctx *c)
     return neap_error(c) == NEAP_OK;
 }
 
-static void no_failed_allocation_loses_anything(void **state)
-{
-    every_allocation_fails(*state, make_things);
-}
+static void no_failed_allocation_loses_anything(void **state) { every_allocation_fails(*state, make_things); }
 
 static void shapes_broadcast(void **state)
 {

@@ -150,10 +150,7 @@ static bool copy_things(neap_ctx *c)
     return ok;
 }
 
-static void no_failed_allocation_loses_anything(void **state)
-{
-    every_allocation_fails(*state, copy_things);
-}
+static void no_failed_allocation_loses_anything(void **state) { every_allocation_fails(*state, copy_things); }
 
 int main(void)
 {

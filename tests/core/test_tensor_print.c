@@ -18,7 +18,7 @@ static neap_tensor *doubles(neap_ctx *c, neap_dtype t, int n, const double *v)
     for (int i = 0; i < n; i++) np_store_double(t, np_ptr(x) + (size_t)i * np_itemsize(x), v[i]);
     return x;
 }
-#define LIST(t, ...)                                                                                         \
+#define LIST(t, ...) \
     doubles(c, t, (int)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)), (double[]){__VA_ARGS__})
 
 static void a_0_dim_tensor_prints_as_its_number(void **state)

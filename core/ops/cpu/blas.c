@@ -15,32 +15,30 @@ enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 }; /* cblas.h */
 
 typedef void (*sgemm_fn)(int order, int ta, int tb, int M, int N, int K, float alpha, const float *A, int lda,
                          const float *B, int ldb, float beta, float *C, int ldc);
-typedef void (*dgemm_fn)(int order, int ta, int tb, int M, int N, int K, double alpha, const double *A, int lda,
-                         const double *B, int ldb, double beta, double *C, int ldc);
+typedef void (*dgemm_fn)(int order, int ta, int tb, int M, int N, int K, double alpha, const double *A,
+                         int lda, const double *B, int ldb, double beta, double *C, int ldc);
 
 struct np_blas {
     void *handle;
     sgemm_fn sgemm;
     dgemm_fn dgemm;
-    void (*omp_set)(int);        /* openmp flavour: its thread count is a property of the calling thread */
+    void (*omp_set)(int); /* openmp flavour: its thread count is a property of the calling thread */
     int (*omp_get)(void);
     char name[96];
 };
 
 bool np_blas_ready(const np_blas *b) { return b->sgemm != NULL; }
 
-void np_blas_tile(const np_blas *b, bool f64, bool ta, bool tb, int M, int N, int K, double alpha, const void *A,
-                  int lda, const void *B, int ldb, double beta, void *C, int ldc)
+void np_blas_tile(const np_blas *b, bool f64, bool ta, bool tb, int M, int N, int K, double alpha,
+                  const void *A, int lda, const void *B, int ldb, double beta, void *C, int ldc)
 {
     int before = 0, at = ta ? TRANS : NO_TRANS, bt = tb ? TRANS : NO_TRANS;
     if (b->omp_set) {
         before = b->omp_get();
         if (before != 1) b->omp_set(1);
     }
-    if (f64)
-        b->dgemm(ROW_MAJOR, at, bt, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc);
-    else
-        b->sgemm(ROW_MAJOR, at, bt, M, N, K, (float)alpha, A, lda, B, ldb, (float)beta, C, ldc);
+    if (f64) b->dgemm(ROW_MAJOR, at, bt, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc);
+    else b->sgemm(ROW_MAJOR, at, bt, M, N, K, (float)alpha, A, lda, B, ldb, (float)beta, C, ldc);
     if (b->omp_set && before != 1) b->omp_set(before);
 }
 
@@ -61,8 +59,8 @@ static double check_error(const np_blas *b, bool f64)
     for (int i = 0; i < M * K; i++) a[i] = (float)(ad[i] = (double)((i * 7) % 23 - 11) / 8);
     for (int i = 0; i < N * K; i++) w[i] = (float)(wd[i] = (double)((i * 5) % 19 - 9) / 8);
     for (int i = 0; i < M * N; i++) c[i] = (float)(cd[i] = NAN); /* beta = 0 must not read it */
-    np_blas_tile(b, f64, false, true, M, N, K, 2, f64 ? (void *)ad : (void *)a, K, f64 ? (void *)wd : (void *)w, K, 0,
-                 f64 ? (void *)cd : (void *)c, N);
+    np_blas_tile(b, f64, false, true, M, N, K, 2, f64 ? (void *)ad : (void *)a, K,
+                 f64 ? (void *)wd : (void *)w, K, 0, f64 ? (void *)cd : (void *)c, N);
     for (int i = 0; i < M; i++) {
         for (int j = 0; j < N; j++) {
             double s = 0;
@@ -104,7 +102,8 @@ static const char *bind(neap_ctx *c, np_blas *b)
     symbol(b->handle, "openblas_get_config", &config);
     symbol(b->handle, "openblas_get_corename", &corename);
     if (config && strstr(config(), "USE64BITINT")) return refuse(b, "it takes 64-bit sizes");
-    if (!symbol(b->handle, "omp_set_num_threads", &b->omp_set) || !symbol(b->handle, "omp_get_max_threads", &b->omp_get))
+    if (!symbol(b->handle, "omp_set_num_threads", &b->omp_set) ||
+        !symbol(b->handle, "omp_get_max_threads", &b->omp_get))
         b->omp_set = NULL;
     if (symbol(b->handle, "openblas_set_num_threads", &set_threads)) {
         int before = b->omp_set ? b->omp_get() : 0; /* the openmp flavour forwards it to the calling thread */
@@ -116,11 +115,15 @@ static const char *bind(neap_ctx *c, np_blas *b)
     const char *text = config ? config() : "BLAS"; /* "OpenBLAS 0.3.21 NO_LAPACKE ..." */
     int words = (int)strcspn(text, " ");
     if (text[words]) words += 1 + (int)strcspn(text + words + 1, " ");
-    snprintf(b->name, sizeof b->name, "%.*s %.24s", words < 60 ? words : 60, text, corename ? corename() : "");
+    snprintf(b->name, sizeof b->name, "%.*s %.24s", words < 60 ? words : 60, text,
+             corename ? corename() : "");
     const char *want = np_cpu_openblas_core();
     if (corename && want && strcmp(corename(), "Prescott") == 0)
-        np_logf(c, 2, "OpenBLAS runs its Prescott kernels, which are several times slower than this CPU allows; set "
-                     "OPENBLAS_CORETYPE=%s before the process starts", want);
+        np_logf(
+            c, 2,
+            "OpenBLAS runs its Prescott kernels, which are several times slower than this CPU allows; set "
+            "OPENBLAS_CORETYPE=%s before the process starts",
+            want);
     return NULL;
 }
 
@@ -148,7 +151,8 @@ const np_blas *np_blas_open(neap_ctx *c)
     if (path && strcmp(path, "none") == 0) return b;
     b->handle = load(path);
     const char *why = b->handle ? bind(c, b) : path ? dlerror() : "libopenblas.so.0 was not found";
-    if (why) np_logf(c, path ? 2 : 1, "products run on Neap's own kernel: %s: %s", path ? path : "OpenBLAS", why);
+    if (why)
+        np_logf(c, path ? 2 : 1, "products run on Neap's own kernel: %s: %s", path ? path : "OpenBLAS", why);
     else np_logf(c, 0, "products run on %s", b->name);
     return b;
 }

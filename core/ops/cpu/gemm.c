@@ -19,8 +19,8 @@
 /* A matrix-vector block: y[r] = alpha sum_k A[r,k] x[k] + beta y[r] + bias[r], rows of one chunk. */
 typedef struct gemv_job {
     bool f64;
-    int64_t rows, K, rs, cs;     /* A (rows,K) */
-    const void *a, *x;           /* x is contiguous */
+    int64_t rows, K, rs, cs; /* A (rows,K) */
+    const void *a, *x;       /* x is contiguous */
     void *y;
     int64_t ys;
     double alpha, beta;
@@ -46,7 +46,8 @@ enum { BYTES = 32, MR = 6, NV = 2 };
 #else
 enum { BYTES = 16, MR = 4, NV = 2 };
 #endif
-typedef float vec_f32 __attribute__((vector_size(BYTES), aligned(4), may_alias)); /* loads need no alignment */
+typedef float vec_f32
+    __attribute__((vector_size(BYTES), aligned(4), may_alias)); /* loads need no alignment */
 typedef double vec_f64 __attribute__((vector_size(BYTES), aligned(8), may_alias));
 #define UNROLL _Pragma("GCC unroll 16")
 
@@ -88,18 +89,18 @@ typedef double vec_f64 __attribute__((vector_size(BYTES), aligned(8), may_alias)
     static void micro_##S(int64_t K, const T *a, const T *b, T *out /* (MR, NR) */) \
     { \
         vec_##S acc[MR][NV]; \
-        UNROLL for (int i = 0; i < MR; i++) \
-            UNROLL for (int v = 0; v < NV; v++) acc[i][v] = (vec_##S){ 0 }; \
+        UNROLL for (int i = 0; i < MR; i++) UNROLL for (int v = 0; v < NV; v++) acc[i][v] = (vec_##S){0}; \
         for (int64_t k = 0; k < K; k++, a += MR, b += NR_##S) { \
             vec_##S bv[NV]; \
             UNROLL for (int v = 0; v < NV; v++) bv[v] = ((const vec_##S *)(const void *)b)[v]; \
-            UNROLL for (int i = 0; i < MR; i++) { \
-                vec_##S av = a[i] - (vec_##S){ 0 }; \
+            UNROLL for (int i = 0; i < MR; i++) \
+            { \
+                vec_##S av = a[i] - (vec_##S){0}; \
                 UNROLL for (int v = 0; v < NV; v++) acc[i][v] = FMA_##S(av, bv[v], acc[i][v]); \
             } \
         } \
         UNROLL for (int i = 0; i < MR; i++) \
-            UNROLL for (int v = 0; v < NV; v++) ((vec_##S *)(void *)out)[i * NV + v] = acc[i][v]; \
+            UNROLL for (int v = 0; v < NV; v++)((vec_##S *)(void *)out)[i * NV + v] = acc[i][v]; \
     } \
     static void tile_##S(const np_tile *t) \
     { \
@@ -121,7 +122,8 @@ typedef double vec_f64 __attribute__((vector_size(BYTES), aligned(8), may_alias)
                         if (beta == 0) \
                             for (int j = 0; j < nj; j++) c[j * t->ccs] = alpha * r[j]; \
                         else \
-                            for (int j = 0; j < nj; j++) c[j * t->ccs] = alpha * r[j] + beta * c[j * t->ccs]; \
+                            for (int j = 0; j < nj; j++) \
+                                c[j * t->ccs] = alpha * r[j] + beta * c[j * t->ccs]; \
                     } \
                 } \
             } \
@@ -146,7 +148,7 @@ void LEVEL(np_gemm_tile_)(const np_tile *t)
         T sum = 0; \
         int64_t k = 0; \
         if (cs == 1) { \
-            vec_##S acc[4] = { { 0 }, { 0 }, { 0 }, { 0 } }; \
+            vec_##S acc[4] = {{0}, {0}, {0}, {0}}; \
             for (; k + 4 * L <= K; k += 4 * L) { \
                 const vec_##S *av = (const void *)(a + k), *xv = (const void *)(x + k); \
                 UNROLL for (int v = 0; v < 4; v++) acc[v] = FMA_##S(av[v], xv[v], acc[v]); \
@@ -197,31 +199,31 @@ void LEVEL(np_gemv_)(const gemv_job *j)
 
 np_tile_fn np_gemm_tile(int isa)
 {
-    static const np_tile_fn fns[NP_N_ISA] = { np_gemm_tile_0, np_gemm_tile_1, np_gemm_tile_2 };
+    static const np_tile_fn fns[NP_N_ISA] = {np_gemm_tile_0, np_gemm_tile_1, np_gemm_tile_2};
     return fns[isa];
 }
 
 enum {
-    TILE_MAX = 512,        /* at most TILE_MAX x TILE_MAX: its packed panels stay in the second cache */
-    HALF_K = 512,          /* half types: columns converted to float32 at a time */
-    GEMV_WORK = 262144     /* elements of a matrix-vector chunk */
+    TILE_MAX = 512,    /* at most TILE_MAX x TILE_MAX: its packed panels stay in the second cache */
+    HALF_K = 512,      /* half types: columns converted to float32 at a time */
+    GEMV_WORK = 262144 /* elements of a matrix-vector chunk */
 };
 #define TILE_WORK 2097152.0 /* multiply-adds below which cutting further costs more than it balances */
 #define CHUNK_WORK 131072.0 /* smaller items share a chunk, so that small products wake no worker */
 
 typedef struct job {
     const np_gemm_args *g;
-    const np_blas *blas;         /* NULL: own kernel */
+    const np_blas *blas; /* NULL: own kernel */
     np_tile_fn tile;
     gemv_fn gemv;
-    int64_t tm, tn, n_tm, n_tn;  /* tile sizes and counts */
-    int64_t items, per_chunk;    /* (batch, tile) pairs */
+    int64_t tm, tn, n_tm, n_tn; /* tile sizes and counts */
+    int64_t items, per_chunk;   /* (batch, tile) pairs */
     bool half, vec;
-    const void *x;               /* matrix-vector: the vectors of all batch entries, contiguous */
-    char *scratch;               /* n_slots pieces of slot_bytes */
+    const void *x; /* matrix-vector: the vectors of all batch entries, contiguous */
+    char *scratch; /* n_slots pieces of slot_bytes */
     size_t slot_bytes;
     int n_slots;
-    atomic_int *taken;           /* per slot */
+    atomic_int *taken; /* per slot */
 } job;
 
 /* Scratch for one running chunk. Which piece it is does not change a bit. */
@@ -233,7 +235,8 @@ static int take_slot(job *j)
     }
 }
 
-static const char *at(const np_mat *m, const np_gemm_args *g, int64_t batch, size_t es, int64_t r, int64_t col)
+static const char *at(const np_mat *m, const np_gemm_args *g, int64_t batch, size_t es, int64_t r,
+                      int64_t col)
 {
     int64_t o = r * m->rs + col * m->cs;
     for (int d = g->n_batch - 1; d >= 0; d--) {
@@ -265,10 +268,11 @@ static void run_tile(const job *j, const np_tile *t)
     bool ta, tb;
     int lda, ldb;
     if (j->blas && t->K > 0 && t->ccs == 1 && (t->crs >= t->N || t->M == 1) && t->crs <= INT32_MAX &&
-        blas_layout(t->M, t->K, t->ars, t->acs, &ta, &lda) && blas_layout(t->K, t->N, t->brs, t->bcs, &tb, &ldb)) {
+        blas_layout(t->M, t->K, t->ars, t->acs, &ta, &lda) &&
+        blas_layout(t->K, t->N, t->brs, t->bcs, &tb, &ldb)) {
         int ldc = (int)(t->M == 1 ? t->N : t->crs);
-        np_blas_tile(j->blas, t->f64, ta, tb, (int)t->M, (int)t->N, (int)t->K, t->alpha, t->a, lda, t->b, ldb, t->beta,
-                     t->c, ldc);
+        np_blas_tile(j->blas, t->f64, ta, tb, (int)t->M, (int)t->N, (int)t->K, t->alpha, t->a, lda, t->b, ldb,
+                     t->beta, t->c, ldc);
         return;
     }
     j->tile(t);
@@ -287,18 +291,30 @@ static void prefill(np_tile *t, const char *bias, int64_t stride)
 }
 
 /* rows x cols of a half matrix to contiguous float32. */
-static void load_half(float *out, neap_dtype t, const char *p, int64_t rows, int64_t cols, int64_t rs, int64_t cs)
+static void load_half(float *out, neap_dtype t, const char *p, int64_t rows, int64_t cols, int64_t rs,
+                      int64_t cs)
 {
     for (int64_t r = 0; r < rows; r++)
         np_convert(NEAP_FLOAT32, out + r * cols, 4, t, p + r * rs * 2, cs * 2, cols);
 }
 
-static void half_tile(const job *j, int64_t batch, int64_t i0, int64_t j0, int64_t M, int64_t N, char *scratch)
+static void half_tile(const job *j, int64_t batch, int64_t i0, int64_t j0, int64_t M, int64_t N,
+                      char *scratch)
 {
     const np_gemm_args *g = j->g;
     float *sum = (float *)(void *)scratch, *ap = sum + j->tm * j->tn, *bp = ap + j->tm * HALF_K;
-    np_tile t = { .M = M, .N = N, .a = ap, .b = bp, .c = sum, .acs = 1, .brs = N, .bcs = 1, .crs = N, .ccs = 1,
-                  .alpha = g->alpha, .pack = bp + HALF_K * j->tn };
+    np_tile t = {.M = M,
+                 .N = N,
+                 .a = ap,
+                 .b = bp,
+                 .c = sum,
+                 .acs = 1,
+                 .brs = N,
+                 .bcs = 1,
+                 .crs = N,
+                 .ccs = 1,
+                 .alpha = g->alpha,
+                 .pack = bp + HALF_K * j->tn};
     for (int64_t k0 = 0; k0 == 0 || k0 < g->K; k0 += HALF_K) {
         t.K = t.ars = MIN(HALF_K, g->K - k0);
         t.beta = k0 ? 1 : 0;
@@ -311,8 +327,9 @@ static void half_tile(const job *j, int64_t batch, int64_t i0, int64_t j0, int64
         for (int64_t k = 0; k < N; k++) {
             float v = sum[i * N + k], old = 0;
             if (g->beta != 0) np_convert(NEAP_FLOAT32, &old, 4, g->dtype, c + k * g->c.cs * 2, 2, 1);
-            if (g->bias) np_convert(NEAP_FLOAT32, &old, 4, g->dtype, (const char *)g->bias + (j0 + k) * g->bias_stride * 2,
-                                    2, 1);
+            if (g->bias)
+                np_convert(NEAP_FLOAT32, &old, 4, g->dtype,
+                           (const char *)g->bias + (j0 + k) * g->bias_stride * 2, 2, 1);
             sum[i * N + k] = v + (float)(g->bias ? 1 : g->beta) * old;
         }
         np_convert(g->dtype, c, g->c.cs * 2, NEAP_FLOAT32, sum + i * N, 4, N);
@@ -326,11 +343,17 @@ static void gemv_item(const job *j, int64_t batch, int64_t r0)
     size_t es = f64 ? 8 : 4;
     const np_mat *m = row ? &g->b : &g->a;
     gemv_job v = {
-        .f64 = f64, .rows = MIN(row ? j->tn : j->tm, (row ? g->N : g->M) - r0), .K = g->K,
-        .rs = row ? m->cs : m->rs, .cs = row ? m->rs : m->cs, .a = at(m, g, batch, es, row ? 0 : r0, row ? r0 : 0),
+        .f64 = f64,
+        .rows = MIN(row ? j->tn : j->tm, (row ? g->N : g->M) - r0),
+        .K = g->K,
+        .rs = row ? m->cs : m->rs,
+        .cs = row ? m->rs : m->cs,
+        .a = at(m, g, batch, es, row ? 0 : r0, row ? r0 : 0),
         .x = (const char *)j->x + (size_t)(batch * g->K) * es,
-        .y = (void *)(uintptr_t)at(&g->c, g, batch, es, row ? 0 : r0, row ? r0 : 0), .ys = row ? g->c.cs : g->c.rs,
-        .alpha = g->alpha, .beta = g->beta,
+        .y = (void *)(uintptr_t)at(&g->c, g, batch, es, row ? 0 : r0, row ? r0 : 0),
+        .ys = row ? g->c.cs : g->c.rs,
+        .alpha = g->alpha,
+        .beta = g->beta,
         .bias = g->bias ? (const char *)g->bias + (row ? r0 * g->bias_stride * (int64_t)es : 0) : NULL,
         .bias_stride = row ? g->bias_stride : 0,
     };
@@ -393,11 +416,22 @@ static void run_item(const job *j, int64_t item, char *scratch)
     }
     size_t es = np_dtype_size(g->dtype);
     np_tile t = {
-        .f64 = g->dtype == NEAP_FLOAT64, .M = M, .N = N, .K = g->K,
-        .a = at(&g->a, g, batch, es, i0, 0), .ars = g->a.rs, .acs = g->a.cs,
-        .b = at(&g->b, g, batch, es, 0, j0), .brs = g->b.rs, .bcs = g->b.cs,
-        .c = (void *)(uintptr_t)at(&g->c, g, batch, es, i0, j0), .crs = g->c.rs, .ccs = g->c.cs,
-        .alpha = g->alpha, .beta = g->beta, .pack = scratch,
+        .f64 = g->dtype == NEAP_FLOAT64,
+        .M = M,
+        .N = N,
+        .K = g->K,
+        .a = at(&g->a, g, batch, es, i0, 0),
+        .ars = g->a.rs,
+        .acs = g->a.cs,
+        .b = at(&g->b, g, batch, es, 0, j0),
+        .brs = g->b.rs,
+        .bcs = g->b.cs,
+        .c = (void *)(uintptr_t)at(&g->c, g, batch, es, i0, j0),
+        .crs = g->c.rs,
+        .ccs = g->c.cs,
+        .alpha = g->alpha,
+        .beta = g->beta,
+        .pack = scratch,
     };
     if (g->bias) prefill(&t, (const char *)g->bias + j0 * g->bias_stride * (int64_t)es, g->bias_stride);
     run_tile(j, &t);
@@ -472,7 +506,8 @@ static void gather_vectors(const np_gemm_args *g, int64_t batches, char *out)
     const np_mat *m = row ? &g->a : &g->b;
     int64_t stride = (row ? m->cs : m->rs) * (int64_t)es;
     for (int64_t i = 0; i < batches; i++)
-        np_convert(g->dtype, out + (size_t)(i * g->K) * es, (int64_t)es, g->dtype, at(m, g, i, es, 0, 0), stride, g->K);
+        np_convert(g->dtype, out + (size_t)(i * g->K) * es, (int64_t)es, g->dtype, at(m, g, i, es, 0, 0),
+                   stride, g->K);
 }
 
 static bool needs_scratch(const job *j)
@@ -481,8 +516,9 @@ static bool needs_scratch(const job *j)
     bool t;
     int ld;
     if (j->vec || !np_is_float(g->dtype)) return false;
-    return j->half || !j->blas || g->K == 0 || g->c.cs != 1 || (g->M > 1 && g->c.rs < g->N) || g->c.rs > INT32_MAX ||
-           !blas_layout(g->M, g->K, g->a.rs, g->a.cs, &t, &ld) || !blas_layout(g->K, g->N, g->b.rs, g->b.cs, &t, &ld);
+    return j->half || !j->blas || g->K == 0 || g->c.cs != 1 || (g->M > 1 && g->c.rs < g->N) ||
+           g->c.rs > INT32_MAX || !blas_layout(g->M, g->K, g->a.rs, g->a.cs, &t, &ld) ||
+           !blas_layout(g->K, g->N, g->b.rs, g->b.cs, &t, &ld);
 }
 
 static bool run(neap_ctx *c, job *j)
@@ -495,11 +531,13 @@ static bool with_scratch(neap_ctx *c, np_mem *mem, job *j)
 {
     const np_gemm_args *g = j->g;
     int64_t chunks = (j->items + j->per_chunk - 1) / j->per_chunk;
-    size_t es = j->half ? 4 : np_dtype_size(g->dtype), elements = NP_PACK_ELEMENTS((size_t)j->tm, (size_t)j->tn);
+    size_t es = j->half ? 4 : np_dtype_size(g->dtype),
+           elements = NP_PACK_ELEMENTS((size_t)j->tm, (size_t)j->tn);
     if (j->half) elements += (size_t)(j->tm * j->tn + (j->tm + j->tn) * HALF_K);
     j->slot_bytes = (elements * es + 63) / 64 * 64;
     j->n_slots = (int)MIN(chunks, (int64_t)neap_get_num_threads(c));
-    size_t flags = ((size_t)j->n_slots * sizeof *j->taken + 63) / 64 * 64, bytes = flags + j->slot_bytes * (size_t)j->n_slots;
+    size_t flags = ((size_t)j->n_slots * sizeof *j->taken + 63) / 64 * 64,
+           bytes = flags + j->slot_bytes * (size_t)j->n_slots;
     char *p = np_mem_take(mem, bytes, NEAP_WORKSPACE);
     if (!p) return false;
     j->taken = (atomic_int *)(void *)p;
@@ -512,7 +550,7 @@ static bool with_scratch(neap_ctx *c, np_mem *mem, job *j)
 
 bool np_gemm(neap_ctx *c, const np_gemm_args *args)
 {
-    static const gemv_fn gemvs[NP_N_ISA] = { np_gemv_0, np_gemv_1, np_gemv_2 };
+    static const gemv_fn gemvs[NP_N_ISA] = {np_gemv_0, np_gemv_1, np_gemv_2};
     np_mem *mem = &c->devices[0]->mem;
     np_gemm_args g = *args;
     int64_t batches = 1;
@@ -523,8 +561,12 @@ bool np_gemm(neap_ctx *c, const np_gemm_args *args)
     bool plain = g.dtype == NEAP_FLOAT32 || g.dtype == NEAP_FLOAT64;
     const np_blas *blas = np_blas_open(c);
     if (!blas) return false;
-    job j = { .g = &g, .blas = np_blas_ready(blas) ? blas : NULL, .tile = np_gemm_tile(c->isa), .gemv = gemvs[c->isa],
-              .half = np_is_float(g.dtype) && !plain, .vec = plain && (g.M == 1 || g.N == 1) };
+    job j = {.g = &g,
+             .blas = np_blas_ready(blas) ? blas : NULL,
+             .tile = np_gemm_tile(c->isa),
+             .gemv = gemvs[c->isa],
+             .half = np_is_float(g.dtype) && !plain,
+             .vec = plain && (g.M == 1 || g.N == 1)};
     choose_tiles(&j);
     j.items = batches * j.n_tm * j.n_tn;
     double work = (double)j.tm * (double)j.tn * (double)(g.K > 0 ? g.K : 1);

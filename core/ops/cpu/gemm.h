@@ -10,19 +10,19 @@
 #include "base/ctx.h"
 
 typedef struct np_mat {
-    void *p;                     /* first element of the first matrix of the batch */
-    int64_t rs, cs;              /* elements from row to row, from column to column */
-    int64_t bs[NEAP_MAX_DIMS];   /* elements along each batch dimension; 0: the same matrix again */
+    void *p;                   /* first element of the first matrix of the batch */
+    int64_t rs, cs;            /* elements from row to row, from column to column */
+    int64_t bs[NEAP_MAX_DIMS]; /* elements along each batch dimension; 0: the same matrix again */
 } np_mat;
 
 typedef struct np_gemm_args {
-    neap_dtype dtype;            /* of A, B, C and bias; not bool */
+    neap_dtype dtype; /* of A, B, C and bias; not bool */
     int n_batch;
     int64_t batch[NEAP_MAX_DIMS];
     int64_t M, N, K;
     np_mat a /* (M,K) */, b /* (K,N) */, c /* (M,N) */;
-    double alpha, beta;          /* integers: 1 and 0 only */
-    const void *bias;            /* (N), added to every row, or NULL; beta must be 0 then */
+    double alpha, beta; /* integers: 1 and 0 only */
+    const void *bias;   /* (N), added to every row, or NULL; beta must be 0 then */
     int64_t bias_stride;
 } np_gemm_args;
 
@@ -51,9 +51,9 @@ typedef struct np_blas np_blas;
 /* Never NULL but for lack of memory (recorded); np_blas_ready says whether a library stands behind it. */
 const np_blas *np_blas_open(neap_ctx *c);
 bool np_blas_ready(const np_blas *b);
-const char *np_blas_describe(neap_ctx *c);  /* "OpenBLAS 0.3.21 Zen" or "own kernel", for benches */
+const char *np_blas_describe(neap_ctx *c); /* "OpenBLAS 0.3.21 Zen" or "own kernel", for benches */
 /* Row-major C (M,N) with row stride ldc. ta: A is stored (K,M). Safe from pool workers. */
-void np_blas_tile(const np_blas *b, bool f64, bool ta, bool tb, int M, int N, int K, double alpha, const void *A,
-                  int lda, const void *B, int ldb, double beta, void *C, int ldc);
+void np_blas_tile(const np_blas *b, bool f64, bool ta, bool tb, int M, int N, int K, double alpha,
+                  const void *A, int lda, const void *B, int ldb, double beta, void *C, int ldc);
 
 #endif

@@ -26,7 +26,7 @@
 #define NP_IVDEP _Pragma("GCC ivdep")
 #endif
 
-#define NP_BLOCK 256           /* elements of one stack block */
+#define NP_BLOCK 256 /* elements of one stack block */
 #define NP_STREAM_BYTES (8 << 20)
 
 /* ---- run functions: S a suffix, R the result's C type, T the operands'; expr must not use
@@ -39,7 +39,11 @@
         R *out_ = (R *)p[0]; \
         const T *px = (const T *)p[1]; \
         if (s[1]) { \
-            NP_IVDEP for (int64_t i_ = 0; i_ < n_; i_++) { const T x = px[i_]; out_[i_] = (R)(expr); } \
+            NP_IVDEP for (int64_t i_ = 0; i_ < n_; i_++) \
+            { \
+                const T x = px[i_]; \
+                out_[i_] = (R)(expr); \
+            } \
         } else { \
             const T x = *px; \
             const R one_ = (R)(expr); \
@@ -54,13 +58,25 @@
         R *out_ = (R *)p[0]; \
         const T *pa = (const T *)p[1], *pb = (const T *)p[2]; \
         if (s[1] && s[2]) { \
-            NP_IVDEP for (int64_t i_ = 0; i_ < n_; i_++) { const T a = pa[i_], b = pb[i_]; out_[i_] = (R)(expr); } \
+            NP_IVDEP for (int64_t i_ = 0; i_ < n_; i_++) \
+            { \
+                const T a = pa[i_], b = pb[i_]; \
+                out_[i_] = (R)(expr); \
+            } \
         } else if (s[1]) { \
             const T b = *pb; \
-            NP_IVDEP for (int64_t i_ = 0; i_ < n_; i_++) { const T a = pa[i_]; out_[i_] = (R)(expr); } \
+            NP_IVDEP for (int64_t i_ = 0; i_ < n_; i_++) \
+            { \
+                const T a = pa[i_]; \
+                out_[i_] = (R)(expr); \
+            } \
         } else if (s[2]) { \
             const T a = *pa; \
-            NP_IVDEP for (int64_t i_ = 0; i_ < n_; i_++) { const T b = pb[i_]; out_[i_] = (R)(expr); } \
+            NP_IVDEP for (int64_t i_ = 0; i_ < n_; i_++) \
+            { \
+                const T b = pb[i_]; \
+                out_[i_] = (R)(expr); \
+            } \
         } else { \
             const T a = *pa, b = *pb; \
             const R one_ = (R)(expr); \
@@ -69,8 +85,8 @@
     }
 
 #define NP_FLOAT_ROWS(name) \
-    [NEAP_FLOAT32] = run_##name##_f32, [NEAP_FLOAT64] = run_##name##_f64, \
-    [NEAP_FLOAT16] = run_##name##_f32, [NEAP_BFLOAT16] = run_##name##_f32
+    [NEAP_FLOAT32] = run_##name##_f32, [NEAP_FLOAT64] = run_##name##_f64, [NEAP_FLOAT16] = run_##name##_f32, \
+    [NEAP_BFLOAT16] = run_##name##_f32
 #define NP_INT_ROWS(name) \
     [NEAP_INT64] = run_##name##_i64, [NEAP_INT32] = run_##name##_i32, [NEAP_INT8] = run_##name##_i8, \
     [NEAP_UINT8] = run_##name##_u8, [NEAP_BOOL] = run_##name##_u1
@@ -78,29 +94,30 @@
 
 /* Float dtypes only. */
 #define NP_MAP1(name, x, expr) \
-    NP_RUN1(name, f32, float, float, x, expr) NP_RUN1(name, f64, double, double, x, expr) \
-    NP_RUNS(name) = { NP_FLOAT_ROWS(name) };
+    NP_RUN1(name, f32, float, float, x, expr) \
+    NP_RUN1(name, f64, double, double, x, expr) NP_RUNS(name) = {NP_FLOAT_ROWS(name)};
 #define NP_MAP2(name, a, b, expr) \
-    NP_RUN2(name, f32, float, float, a, b, expr) NP_RUN2(name, f64, double, double, a, b, expr) \
-    NP_RUNS(name) = { NP_FLOAT_ROWS(name) };
+    NP_RUN2(name, f32, float, float, a, b, expr) \
+    NP_RUN2(name, f64, double, double, a, b, expr) NP_RUNS(name) = {NP_FLOAT_ROWS(name)};
 
 /* One expression for floats (fe) and one for integers (ie). _WRAP: integers are seen as unsigned of their width,
  * so that + - * wrap without undefined behaviour; _ANY: as they are. */
 #define NP_INTS1(name, I64, I32, I8, x, ie) \
-    NP_RUN1(name, i64, I64, I64, x, ie) NP_RUN1(name, i32, I32, I32, x, ie) NP_RUN1(name, i8, I8, I8, x, ie) \
-    NP_RUN1(name, u8, uint8_t, uint8_t, x, ie) NP_RUN1(name, u1, bool, bool, x, (ie) != 0)
+    NP_RUN1(name, i64, I64, I64, x, ie) \
+    NP_RUN1(name, i32, I32, I32, x, ie) NP_RUN1(name, i8, I8, I8, x, ie) \
+        NP_RUN1(name, u8, uint8_t, uint8_t, x, ie) NP_RUN1(name, u1, bool, bool, x, (ie) != 0)
 #define NP_INTS2(name, I64, I32, I8, a, b, ie) \
-    NP_RUN2(name, i64, I64, I64, a, b, ie) NP_RUN2(name, i32, I32, I32, a, b, ie) \
-    NP_RUN2(name, i8, I8, I8, a, b, ie) NP_RUN2(name, u8, uint8_t, uint8_t, a, b, ie) \
-    NP_RUN2(name, u1, bool, bool, a, b, ((ie) != 0))
+    NP_RUN2(name, i64, I64, I64, a, b, ie) \
+    NP_RUN2(name, i32, I32, I32, a, b, ie) NP_RUN2(name, i8, I8, I8, a, b, ie) \
+        NP_RUN2(name, u8, uint8_t, uint8_t, a, b, ie) NP_RUN2(name, u1, bool, bool, a, b, ((ie) != 0))
 #define NP_ALL1(name, I64, I32, I8, x, fe, ie) \
-    NP_RUN1(name, f32, float, float, x, fe) NP_RUN1(name, f64, double, double, x, fe) \
-    NP_INTS1(name, I64, I32, I8, x, ie) \
-    NP_RUNS(name) = { NP_FLOAT_ROWS(name), NP_INT_ROWS(name) };
+    NP_RUN1(name, f32, float, float, x, fe) \
+    NP_RUN1(name, f64, double, double, x, fe) NP_INTS1(name, I64, I32, I8, x, ie) \
+        NP_RUNS(name) = {NP_FLOAT_ROWS(name), NP_INT_ROWS(name)};
 #define NP_ALL2(name, I64, I32, I8, a, b, fe, ie) \
-    NP_RUN2(name, f32, float, float, a, b, fe) NP_RUN2(name, f64, double, double, a, b, fe) \
-    NP_INTS2(name, I64, I32, I8, a, b, ie) \
-    NP_RUNS(name) = { NP_FLOAT_ROWS(name), NP_INT_ROWS(name) };
+    NP_RUN2(name, f32, float, float, a, b, fe) \
+    NP_RUN2(name, f64, double, double, a, b, fe) NP_INTS2(name, I64, I32, I8, a, b, ie) \
+        NP_RUNS(name) = {NP_FLOAT_ROWS(name), NP_INT_ROWS(name)};
 #define NP_MAP1_WRAP(name, x, fe, ie) NP_ALL1(name, uint64_t, uint32_t, uint8_t, x, fe, ie)
 #define NP_MAP1_ANY(name, x, fe, ie) NP_ALL1(name, int64_t, int32_t, int8_t, x, fe, ie)
 #define NP_MAP2_WRAP(name, a, b, fe, ie) NP_ALL2(name, uint64_t, uint32_t, uint8_t, a, b, fe, ie)
@@ -108,23 +125,23 @@
 
 /* Integers and bool only (bitwise ops). */
 #define NP_MAP1_INT(name, x, ie) \
-    NP_INTS1(name, int64_t, int32_t, int8_t, x, ie) NP_RUNS(name) = { NP_INT_ROWS(name) };
+    NP_INTS1(name, int64_t, int32_t, int8_t, x, ie) NP_RUNS(name) = {NP_INT_ROWS(name)};
 #define NP_MAP2_INT(name, a, b, ie) \
-    NP_INTS2(name, int64_t, int32_t, int8_t, a, b, ie) NP_RUNS(name) = { NP_INT_ROWS(name) };
+    NP_INTS2(name, int64_t, int32_t, int8_t, a, b, ie) NP_RUNS(name) = {NP_INT_ROWS(name)};
 
 /* Tests of one or two values: the result is bool. */
 #define NP_TEST1(name, x, fe, ie) \
-    NP_RUN1(name, f32, bool, float, x, fe) NP_RUN1(name, f64, bool, double, x, fe) \
-    NP_RUN1(name, i64, bool, int64_t, x, ie) NP_RUN1(name, i32, bool, int32_t, x, ie) \
-    NP_RUN1(name, i8, bool, int8_t, x, ie) NP_RUN1(name, u8, bool, uint8_t, x, ie) \
-    NP_RUN1(name, u1, bool, bool, x, ie) \
-    NP_RUNS(name) = { NP_FLOAT_ROWS(name), NP_INT_ROWS(name) };
+    NP_RUN1(name, f32, bool, float, x, fe) \
+    NP_RUN1(name, f64, bool, double, x, fe) NP_RUN1(name, i64, bool, int64_t, x, ie) \
+        NP_RUN1(name, i32, bool, int32_t, x, ie) NP_RUN1(name, i8, bool, int8_t, x, ie) \
+            NP_RUN1(name, u8, bool, uint8_t, x, ie) NP_RUN1(name, u1, bool, bool, x, ie) \
+                NP_RUNS(name) = {NP_FLOAT_ROWS(name), NP_INT_ROWS(name)};
 #define NP_TEST2(name, a, b, expr) \
-    NP_RUN2(name, f32, bool, float, a, b, expr) NP_RUN2(name, f64, bool, double, a, b, expr) \
-    NP_RUN2(name, i64, bool, int64_t, a, b, expr) NP_RUN2(name, i32, bool, int32_t, a, b, expr) \
-    NP_RUN2(name, i8, bool, int8_t, a, b, expr) NP_RUN2(name, u8, bool, uint8_t, a, b, expr) \
-    NP_RUN2(name, u1, bool, bool, a, b, expr) \
-    NP_RUNS(name) = { NP_FLOAT_ROWS(name), NP_INT_ROWS(name) };
+    NP_RUN2(name, f32, bool, float, a, b, expr) \
+    NP_RUN2(name, f64, bool, double, a, b, expr) NP_RUN2(name, i64, bool, int64_t, a, b, expr) \
+        NP_RUN2(name, i32, bool, int32_t, a, b, expr) NP_RUN2(name, i8, bool, int8_t, a, b, expr) \
+            NP_RUN2(name, u8, bool, uint8_t, a, b, expr) NP_RUN2(name, u1, bool, bool, a, b, expr) \
+                NP_RUNS(name) = {NP_FLOAT_ROWS(name), NP_INT_ROWS(name)};
 
 /* ---- elements in and out of stack blocks */
 
@@ -152,7 +169,8 @@ static inline void np_move(size_t size, char *d, int64_t ds, const char *s, int6
 }
 
 /* n elements of dtype `from` at byte stride ss -> dense elements of type t. */
-static inline void np_block_load(neap_dtype t, void *dst, neap_dtype from, const char *src, int64_t ss, int64_t n)
+static inline void np_block_load(neap_dtype t, void *dst, neap_dtype from, const char *src, int64_t ss,
+                                 int64_t n)
 {
     if (t == from) {
         np_move(np_sizes[t], dst, (int64_t)np_sizes[t], src, ss, n);
@@ -169,7 +187,8 @@ static inline void np_block_load(neap_dtype t, void *dst, neap_dtype from, const
         float *d = dst;
         int64_t i = 0;
         for (; i + 8 <= n; i += 8)
-            _mm256_storeu_ps(d + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(src + 2 * i))));
+            _mm256_storeu_ps(d + i,
+                             _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(src + 2 * i))));
         for (; i < n; i++) d[i] = _cvtsh_ss(((const np_half *)src)[i]);
         return;
     }
@@ -178,7 +197,8 @@ static inline void np_block_load(neap_dtype t, void *dst, neap_dtype from, const
 }
 
 /* The way back: n dense elements of type t -> dtype `to` at byte stride ds. */
-static inline void np_block_store(neap_dtype to, char *dst, int64_t ds, neap_dtype t, const void *src, int64_t n)
+static inline void np_block_store(neap_dtype to, char *dst, int64_t ds, neap_dtype t, const void *src,
+                                  int64_t n)
 {
     if (t == to) {
         np_move(np_sizes[t], dst, ds, src, (int64_t)np_sizes[t], n);
@@ -223,7 +243,8 @@ static inline void np_stream(char *dst, const void *src, size_t bytes)
     if (((uintptr_t)dst & 15) == 0) {
         size_t i = 0;
         for (; i + 16 <= bytes; i += 16)
-            _mm_stream_si128((__m128i *)(void *)(dst + i), _mm_load_si128((const __m128i *)(const void *)((const char *)src + i)));
+            _mm_stream_si128((__m128i *)(void *)(dst + i),
+                             _mm_load_si128((const __m128i *)(const void *)((const char *)src + i)));
         memcpy(dst + i, (const char *)src + i, bytes - i);
         return;
     }
@@ -243,13 +264,13 @@ static inline void np_stream_end(void)
 typedef struct np_map_job {
     np_run_fn run;
     void *arg;
-    int n;                       /* operands, 0 is the result */
+    int n; /* operands, 0 is the result */
     bool stream;
-    uint8_t type[NP_MAP_MAX];    /* what the run sees */
-    uint8_t dtype[NP_MAP_MAX];   /* what lies in memory (the run's type for loaded scalars) */
+    uint8_t type[NP_MAP_MAX];  /* what the run sees */
+    uint8_t dtype[NP_MAP_MAX]; /* what lies in memory (the run's type for loaded scalars) */
     neap_tensor *t[NP_MAP_MAX];
     char *p[NP_MAP_MAX];
-    int64_t s[NP_MAP_MAX];       /* byte strides of the flat case */
+    int64_t s[NP_MAP_MAX]; /* byte strides of the flat case */
     _Alignas(16) unsigned char scalar[NP_MAP_MAX][8];
     int64_t numel;
 } np_map_job;
@@ -274,13 +295,14 @@ static inline void np_map_blocks(const np_map_job *m, int64_t n, char **p, const
         for (int k = 0; k < m->n; k++) {
             q[k] = load[k] || (k == 0 && m->stream) ? (char *)buf[k] : p[k] + i * s[k];
             if (k > 0 && load[k] && qs[k])
-                np_block_load((neap_dtype)m->type[k], buf[k], (neap_dtype)m->dtype[k], p[k] + i * s[k], s[k], len);
+                np_block_load((neap_dtype)m->type[k], buf[k], (neap_dtype)m->dtype[k], p[k] + i * s[k], s[k],
+                              len);
         }
         m->run(m->arg, len, q, qs);
         if (load[0])
-            np_block_store((neap_dtype)m->dtype[0], p[0] + i * s[0], s[0], (neap_dtype)m->type[0], buf[0], len);
-        else if (m->stream)
-            np_stream(p[0] + i * s[0], buf[0], (size_t)(len * qs[0]));
+            np_block_store((neap_dtype)m->dtype[0], p[0] + i * s[0], s[0], (neap_dtype)m->type[0], buf[0],
+                           len);
+        else if (m->stream) np_stream(p[0] + i * s[0], buf[0], (size_t)(len * qs[0]));
     }
     if (m->stream) np_stream_end();
 }
@@ -346,7 +368,8 @@ static inline bool np_map_go(neap_ctx *c, np_map_job *m)
 
 static inline bool np_map_dtype_error(np_frame *f)
 {
-    np_fail(f->c, NEAP_E_DTYPE, "no kernel for %s tensors; convert with x:to(...)", np_dtype_name(f->compute));
+    np_fail(f->c, NEAP_E_DTYPE, "no kernel for %s tensors; convert with x:to(...)",
+            np_dtype_name(f->compute));
     return false;
 }
 
@@ -409,7 +432,10 @@ static inline bool np_map(np_frame *f, const np_run_fn *runs, void *arg)
 {
     return np_map_to(f, runs, NEAP_N_DTYPES, arg);
 }
-static inline bool np_map_test(np_frame *f, const np_run_fn *runs) { return np_map_to(f, runs, NEAP_BOOL, NULL); }
+static inline bool np_map_test(np_frame *f, const np_run_fn *runs)
+{
+    return np_map_to(f, runs, NEAP_BOOL, NULL);
+}
 
 /* ---- logical order: elements [begin, begin + n) of t, row-major, as dense values of type t, and back */
 
@@ -473,7 +499,8 @@ static inline void np_write_block(neap_tensor *t, int64_t begin, int64_t n, neap
     for (int64_t i = 0; i < n;) {
         int64_t len = np_walk_left(&w), step = t->ndim ? t->stride[t->ndim - 1] * size : 0;
         if (len > n - i) len = n - i;
-        np_block_store((neap_dtype)t->dtype, np_ptr(t) + w.offset * size, step, as, (const char *)src + i * from, len);
+        np_block_store((neap_dtype)t->dtype, np_ptr(t) + w.offset * size, step, as,
+                       (const char *)src + i * from, len);
         np_walk_by(&w, len), i += len;
     }
 }

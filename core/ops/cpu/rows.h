@@ -21,7 +21,10 @@
         T acc_[NP_LANES] = {0}; \
         int64_t i0_ = 0; \
         for (; i0_ + NP_LANES <= (n); i0_ += NP_LANES) \
-            for (int l_ = 0; l_ < NP_LANES; l_++) { const int64_t i = i0_ + l_; acc_[l_] += (expr); } \
+            for (int l_ = 0; l_ < NP_LANES; l_++) { \
+                const int64_t i = i0_ + l_; \
+                acc_[l_] += (expr); \
+            } \
         for (int64_t i = i0_; i < (n); i++) acc_[i - i0_] += (expr); \
         for (int w_ = NP_LANES / 2; w_ > 0; w_ /= 2) \
             for (int l_ = 0; l_ < w_; l_++) acc_[l_] += acc_[l_ + w_]; \
@@ -33,7 +36,10 @@
         int64_t i0_ = 0; \
         for (int l_ = 0; l_ < NP_LANES; l_++) acc_[l_] = (T)-INFINITY; \
         for (; i0_ + NP_LANES <= (n); i0_ += NP_LANES) \
-            for (int l_ = 0; l_ < NP_LANES; l_++) { const int64_t i = i0_ + l_; acc_[l_] = v_max(acc_[l_], (expr)); } \
+            for (int l_ = 0; l_ < NP_LANES; l_++) { \
+                const int64_t i = i0_ + l_; \
+                acc_[l_] = v_max(acc_[l_], (expr)); \
+            } \
         for (int64_t i = i0_; i < (n); i++) acc_[i - i0_] = v_max(acc_[i - i0_], (expr)); \
         for (int w_ = NP_LANES / 2; w_ > 0; w_ /= 2) \
             for (int l_ = 0; l_ < w_; l_++) acc_[l_] = v_max(acc_[l_], acc_[l_ + w_]); \

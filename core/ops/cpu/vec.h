@@ -240,8 +240,8 @@ static inline float v_floor_f(float x)
 static inline float v_ceil_f(float x) { return -v_floor_f(-x); }
 static inline float v_trunc_f(float x) { return copysignf(v_floor_f(fabsf(x)), x); }
 
-#define V_PICK(x, f, d) _Generic((x), float: f, double: d)(x)
-#define V_PICK2(a, b, f, d) _Generic((a), float: f, double: d)(a, b)
+#define V_PICK(x, f, d) _Generic((x), float : f, double : d)(x)
+#define V_PICK2(a, b, f, d) _Generic((a), float : f, double : d)(a, b)
 #define v_abs(x) V_PICK(x, fabsf, fabs)
 #define v_sqrt(x) V_PICK(x, __builtin_sqrtf, __builtin_sqrt)
 #define v_exp(x) V_PICK(x, v_exp_f, exp)
@@ -264,6 +264,6 @@ static inline float v_trunc_f(float x) { return copysignf(v_floor_f(fabsf(x)), x
 #define v_mod(a, b) V_PICK2(a, b, v_mod_f, v_mod_d)
 #define v_max(a, b) V_PICK2(a, b, v_max_f, v_max_d)
 #define v_min(a, b) V_PICK2(a, b, v_min_f, v_min_d)
-#define v_sel(c, a, b) _Generic((b), float: v_sel_f, double: v_sel_d)(c, a, b) /* by the type of b */
+#define v_sel(c, a, b) _Generic((b), float : v_sel_f, double : v_sel_d)(c, a, b) /* by the type of b */
 
 #endif
