@@ -217,12 +217,14 @@ int64_t np_load_int(neap_dtype t, const void *p)
     }
 }
 
+/* clang-format off */
 #define STORE_CASES(class) \
     STORE_CASE(FLOAT32, float, class) \
     STORE_CASE(FLOAT64, double, class) \
     STORE_CASE(FLOAT16, half, class) \
     STORE_CASE(BFLOAT16, bf16, class) STORE_CASE(INT64, int64_t, class) STORE_CASE(INT32, int32_t, class) \
         STORE_CASE(INT8, int8_t, class) STORE_CASE(UINT8, uint8_t, class) STORE_CASE(BOOL, boolean, class)
+/* clang-format on */
 #define STORE_CASE(suffix, ctype, class) \
     case NEAP_##suffix: { \
         ctype r = store_##suffix##_##class(v); \

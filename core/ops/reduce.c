@@ -162,12 +162,14 @@ static void prod_merge_i(np_acc *a, const np_acc *b) { a->i = (int64_t)((uint64_
             } \
         } \
     }
+/* clang-format off */
 #define EXTREME(name, OP) \
     EXTREME_ROW_F32(name, OP) \
     EXTREME_ROW(name, f64, double, d, OP) \
     EXTREME_ROW(name, i64, int64_t, i, OP) \
     EXTREME_ROW(name, i32, int32_t, i, OP) EXTREME_ROW(name, i8, int8_t, i, OP) \
         EXTREME_ROW(name, u8, uint8_t, i, OP) EXTREME_MERGE(name, d, d, OP) EXTREME_MERGE(name, i, i, OP)
+/* clang-format on */
 EXTREME(max, >)
 EXTREME(min, <)
 

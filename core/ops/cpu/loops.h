@@ -102,16 +102,18 @@
 
 /* One expression for floats (fe) and one for integers (ie). _WRAP: integers are seen as unsigned of their width,
  * so that + - * wrap without undefined behaviour; _ANY: as they are. */
+/* clang-format off */
 #define NP_INTS1(name, I64, I32, I8, x, ie) \
     NP_RUN1(name, i64, I64, I64, x, ie) \
     NP_RUN1(name, i32, I32, I32, x, ie) \
     NP_RUN1(name, i8, I8, I8, x, ie) NP_RUN1(name, u8, uint8_t, uint8_t, x, ie) \
         NP_RUN1(name, u1, bool, bool, x, (ie) != 0)
+/* clang-format on */
 #define NP_INTS2(name, I64, I32, I8, a, b, ie) \
     NP_RUN2(name, i64, I64, I64, a, b, ie) \
     NP_RUN2(name, i32, I32, I32, a, b, ie) \
-    NP_RUN2(name, i8, I8, I8, a, b, ie) NP_RUN2(name, u8, uint8_t, uint8_t, a, b, ie) \
-        NP_RUN2(name, u1, bool, bool, a, b, ((ie) != 0))
+    NP_RUN2(name, i8, I8, I8, a, b, ie) \
+    NP_RUN2(name, u8, uint8_t, uint8_t, a, b, ie) NP_RUN2(name, u1, bool, bool, a, b, ((ie) != 0))
 #define NP_ALL1(name, I64, I32, I8, x, fe, ie) \
     NP_RUN1(name, f32, float, float, x, fe) \
     NP_RUN1(name, f64, double, double, x, fe) \
@@ -132,19 +134,22 @@
     NP_INTS2(name, int64_t, int32_t, int8_t, a, b, ie) NP_RUNS(name) = {NP_INT_ROWS(name)};
 
 /* Tests of one or two values: the result is bool. */
+/* clang-format off */
 #define NP_TEST1(name, x, fe, ie) \
     NP_RUN1(name, f32, bool, float, x, fe) \
     NP_RUN1(name, f64, bool, double, x, fe) \
-    NP_RUN1(name, i64, bool, int64_t, x, ie) NP_RUN1(name, i32, bool, int32_t, x, ie) \
-        NP_RUN1(name, i8, bool, int8_t, x, ie) NP_RUN1(name, u8, bool, uint8_t, x, ie) \
-            NP_RUN1(name, u1, bool, bool, x, ie) NP_RUNS(name) = {NP_FLOAT_ROWS(name), NP_INT_ROWS(name)};
+    NP_RUN1(name, i64, bool, int64_t, x, ie) \
+    NP_RUN1(name, i32, bool, int32_t, x, ie) NP_RUN1(name, i8, bool, int8_t, x, ie) \
+        NP_RUN1(name, u8, bool, uint8_t, x, ie) NP_RUN1(name, u1, bool, bool, x, ie) \
+            NP_RUNS(name) = {NP_FLOAT_ROWS(name), NP_INT_ROWS(name)};
 #define NP_TEST2(name, a, b, expr) \
     NP_RUN2(name, f32, bool, float, a, b, expr) \
     NP_RUN2(name, f64, bool, double, a, b, expr) \
-    NP_RUN2(name, i64, bool, int64_t, a, b, expr) NP_RUN2(name, i32, bool, int32_t, a, b, expr) \
-        NP_RUN2(name, i8, bool, int8_t, a, b, expr) NP_RUN2(name, u8, bool, uint8_t, a, b, expr) \
-            NP_RUN2(name, u1, bool, bool, a, b, expr) \
-                NP_RUNS(name) = {NP_FLOAT_ROWS(name), NP_INT_ROWS(name)};
+    NP_RUN2(name, i64, bool, int64_t, a, b, expr) \
+    NP_RUN2(name, i32, bool, int32_t, a, b, expr) \
+    NP_RUN2(name, i8, bool, int8_t, a, b, expr) NP_RUN2(name, u8, bool, uint8_t, a, b, expr) \
+        NP_RUN2(name, u1, bool, bool, a, b, expr) NP_RUNS(name) = {NP_FLOAT_ROWS(name), NP_INT_ROWS(name)};
+/* clang-format on */
 
 /* ---- elements in and out of stack blocks */
 
