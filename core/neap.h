@@ -36,6 +36,7 @@ typedef struct neap_generator neap_generator;
 typedef struct neap_region neap_region;
 
 /* Error codes: X(enum suffix, text, meaning). The docs and Lua's neap.error_code use the text. */
+/* clang-format off */
 #define NEAP_CODE_MAP(X) \
     X(OK, "OK", "no error") \
     X(ARG, "E-ARG", "an argument has the wrong type or value, or is missing") \
@@ -71,8 +72,7 @@ typedef struct neap_region neap_region;
     X(SUPPRESSED, "E-SUPPRESSED", "a context swallowed the function's error") \
     X(CONTEXT_RUN, "E-CONTEXT-RUN", "a context must call run() exactly once") \
     X(NESTED_DEPTH, "E-CHECK-NESTED-DEPTH", "checkpoints or callbacks are nested too deeply") \
-    X(REENTRANT_KWARGS, "E-REENTRANT-KWARGS", \
-      "a reentrant checkpoint got a table that holds a tensor requiring grad") \
+    X(REENTRANT_KWARGS, "E-REENTRANT-KWARGS", "a reentrant checkpoint got a table that holds a tensor requiring grad") \
     X(REENTRANT_OPTION, "E-REENTRANT-OPTION", "the option is not for the reentrant variant") \
     X(REENTRANT_GRAD, "E-REENTRANT-GRAD", "a reentrant checkpoint inside grad() or backward with inputs") \
     X(REENTRANT_HIGHER, "E-REENTRANT-HIGHER", "create_graph through a reentrant checkpoint") \
@@ -89,8 +89,7 @@ typedef struct neap_region neap_region;
     X(SAC_MUTATED, "E-SAC-MUTATED", "a saved entry was changed in place") \
     X(SAC_INPLACE, "E-SAC-INPLACE", "an in-place op cannot be saved") \
     X(SAC_DRY, "E-SAC-DRY", "a saved value was dropped because nothing needed it, and is read now") \
-    X(REENTRANT_CAPTURED, "E-REENTRANT-CAPTURED", \
-      "a reentrant checkpoint would lose gradients of captured tensors") \
+    X(REENTRANT_CAPTURED, "E-REENTRANT-CAPTURED", "a reentrant checkpoint would lose gradients of captured tensors") \
     X(SEGMENTS, "E-SEGMENTS", "the number of segments does not fit") \
     X(GROUP_NESTED, "E-GROUP-NESTED", "an execution group is already active") \
     X(RELEASED, "E-RELEASED", "the tensor was released") \
@@ -102,6 +101,7 @@ typedef struct neap_region neap_region;
     X(USER, "E-USER", "an error raised by the host's own function") \
     X(STOP, "E-STOP", "internal: a recompute has all it needs") \
     X(INTERNAL, "E-INTERNAL", "a broken invariant of Neap; please report it")
+/* clang-format on */
 
 typedef enum neap_code {
 #define NEAP_CODE_ENUM(name, text, meaning) NEAP_E_##name,
