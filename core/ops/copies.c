@@ -44,7 +44,8 @@ NP_CPU(flip)(np_frame *f)
     int64_t stride[NEAP_MAX_DIMS], offset = x->offset;
     if (x->numel == 0) return true;
     memcpy(stride, x->stride, sizeof stride);
-    for (int i = 0; x->ndim > 0 && i < f->attr[0].n; i++) { /* a 0-dim tensor takes dimension 1, as everywhere */
+    /* a 0-dim tensor takes dimension 1, as everywhere */
+    for (int i = 0; x->ndim > 0 && i < f->attr[0].n; i++) {
         int64_t d = f->attr[0].v[i] < 0 ? f->attr[0].v[i] + x->ndim : f->attr[0].v[i];
         offset += (x->shape[d] - 1) * stride[d];
         stride[d] = -stride[d];
