@@ -24,7 +24,11 @@ static bool dispatch_holding(nl_state *st, np_frame *f)
     for (int i = 0; i < f->n_in; i++)
         if (f->in[i]) f->in[i]->refs++;
     bool ok = nl_dispatch(st, f);
-    for (int i = 0; i < f->n_in; i++) neap_free(f->in[i]);
+    for (int i = 0; i < f->n_in; i++) {
+        neap_tensor *t = f->in[i];
+        if (t && t->refs > 1) t->refs--;
+        else neap_free(t);
+    }
     return ok;
 }
 
@@ -377,10 +381,7 @@ static int op_two(lua_State *L)
     nl_handle *h = op->op->tags & NP_INPLACE ? NULL : nl_new_handle_with(L, st, lua_upvalueindex(MT_UPVALUE));
     if (at >= 0) in[at] = number = number_at(L, st, at + 1);
     np_frame f;
-    memset(&f, 0, sizeof f);
-    f.op = op->op;
-    f.in = in;
-    f.n_in = 2;
+    np_frame_begin(&f, st->c, op->op, in, 2); /* the short ways have no attributes */
     bool ok = dispatch_holding(st, &f);
     neap_free(number);
     if (!ok) return nl_raise(L, st, op->op->name);
@@ -396,10 +397,7 @@ static int op_one(lua_State *L)
     if (!in[0] || lua_gettop(L) != 1) return call_by_schema(L, st, op);
     nl_handle *h = op->op->tags & NP_INPLACE ? NULL : nl_new_handle_with(L, st, lua_upvalueindex(MT_UPVALUE));
     np_frame f;
-    memset(&f, 0, sizeof f);
-    f.op = op->op;
-    f.in = in;
-    f.n_in = 1;
+    np_frame_begin(&f, st->c, op->op, in, 1);
     if (!dispatch_holding(st, &f)) return nl_raise(L, st, op->op->name);
     return give_results(L, st, op, &f, &h, h ? 1 : 0);
 }
