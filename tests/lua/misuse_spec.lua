@@ -151,7 +151,7 @@ describe("the environment", function()
       ["NEAP_THREADS=-1"] = "NEAP_THREADS is '-1'", ["NEAP_THREADS=1.5"] = "NEAP_THREADS is '1.5'",
       ["NEAP_ISA=avx9"] = "NEAP_ISA is 'avx9'; it must be baseline, avx2 or avx512; using ",
     } do
-      local p <close> = io.popen(("%s '%s' %s 2>&1"):format(setting, os.getenv "NEAP_PROGRAM", script))
+      local p <close> = io.popen(("%s '%s' %s 2>&1"):format(setting, os.getenv "NEAP_PROGRAM" or "build/neap", script))
       local out = p:read("a")
       assert.truthy(out:find("warning\t" .. text, 1, true), out)
       assert.truthy(out:find("warning: neap: " .. text, 1, true), out)

@@ -1,5 +1,5 @@
 --- The `neap` program in subprocesses: options, arguments, exit codes, errors, the prompt.
-local neap_program = os.getenv "NEAP_BIN" or os.getenv "NEAP_PROGRAM" or "build/neap"
+local neap_program = os.getenv "NEAP_PROGRAM" or "build/neap"
 if neap_program:sub(1, 1) ~= "/" then
   local pipe = assert(io.popen "pwd")
   neap_program = pipe:read "l" .. "/" .. neap_program
