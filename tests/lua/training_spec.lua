@@ -49,7 +49,8 @@ describe("10,000 training steps", function()
       assert.equal(live, stats.live)
       assert.equal(one, stats.peak)
       assert.is_true(stats.peak - stats.live >= BATCH * (HIDDEN + OUT) * 4)
-      assert.is_true(stats.peak <= 1.1 * (live + 4 * PARAMS + BATCH * (4 * HIDDEN + 4 * OUT) * 4 + 1024))
+      local peak = stats.peak - stats.peak_by.workspace -- room to rearrange operands in, without OpenBLAS
+      assert.is_true(peak <= 1.1 * (live + 4 * PARAMS + BATCH * (4 * HIDDEN + 4 * OUT) * 4 + 1024))
     end)
   end
 
