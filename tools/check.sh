@@ -106,12 +106,13 @@ valgrind_lua() {
         memcheck lua5.4 -W "$s" || return 1
         scripts=$((scripts + 1))
     done
-    for s in bindings checkpoint checkpoint_forms nn optim state training peak golden_ops data; do
+    specs="bindings checkpoint checkpoint_forms nn optim state training golden_ops data"
+    for s in $specs; do
         echo "$s"
         memcheck lua5.4 -W /usr/bin/busted -o tests/output.lua --no-auto-insulate tests/lua/${s}_spec.lua || return 1
     done
     n=$(awk '/^totals:/ { n += $2 } END { print n }' "$logs/vg-lua.log")
-    echo "$scripts golden scripts and $n tests, NEAP_TEST_STEPS=$NEAP_TEST_STEPS"
+    echo "$scripts golden scripts and $n tests ($specs), NEAP_TEST_STEPS=$NEAP_TEST_STEPS"
 }
 
 fuzzers() {
