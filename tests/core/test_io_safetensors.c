@@ -327,8 +327,8 @@ static void legal_odd_headers_load(void **state)
         "{\"__metadata__\":{}}",
         "{ \"x\" : { \"data_offsets\" : [ 0 , 0 ] , \"shape\" : [ 0 , 7 ] , \"dtype\" : \"F64\" } }",
         "{\"x\":{\"dtype\":\"F64\",\"shape\":[0,100000000000],\"data_offsets\":[0,0]}}",
-        "{\"y\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},"
-        "\"x\":{\"dtype\":\"F64\",\"shape\":[3,0],\"data_offsets\":[0,0]}}"};
+        ("{\"y\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},"
+         "\"x\":{\"dtype\":\"F64\",\"shape\":[3,0],\"data_offsets\":[0,0]}}")};
     for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++) {
         write_st(io_path("t"), headers[i], NULL, 0);
         neap_file *f = neap_load(io_ctx, io_path("t"));
