@@ -126,8 +126,8 @@ static int memory_stats(lua_State *L)
     set_categories(L, "by", m.by);
     set_categories(L, "peak_by", m.peak_by);
     lua_createtable(L, 0, 2);
-    set_int(L, "to_host", 0);
-    set_int(L, "to_device", 0);
+    set_int(L, "to_host", (int64_t)st->c->moved_to_host);
+    set_int(L, "to_device", (int64_t)st->c->moved_to_device);
     lua_setfield(L, -2, "moved");
     return 1;
 }

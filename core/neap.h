@@ -59,6 +59,7 @@ typedef struct neap_region neap_region;
     X(INPLACE, "E-INPLACE", "a value needed for backward was changed in place") \
     X(DETACHED_INPLACE, "E-DETACHED-INPLACE", "a saved input was detached in place") \
     X(GRADIENT, "E-GRADIENT", "a custom backward returned the wrong gradients") \
+    X(ANOMALY, "E-ANOMALY", "a gradient became NaN while detect_anomaly was on") \
     X(GRADCHECK, "E-GRADCHECK", "analytic and numeric gradients differ") \
     X(HOOKS_DISABLED, "E-HOOKS-DISABLED", "saved-tensors hooks are disabled here") \
     X(PACK_INPLACE, "E-PACK-INPLACE", "a pack hook changed its input") \

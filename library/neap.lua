@@ -2727,7 +2727,7 @@ function neap.device(device, fn, ...) end
 
 --- `neap.detect_anomaly([fn, ...]) -> results | guard`
 ---
---- Backward stops at the first gradient that is not a number and names the op and the line that made it.
+--- Backward stops at the first gradient that holds a NaN and names the op whose formula gave it [E-ANOMALY].
 ---@param fn? function
 ---@param ... any
 ---@return any

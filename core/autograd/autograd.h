@@ -114,7 +114,6 @@ struct neap_node {
     np_hook *hooks;
     uint64_t group;           /* bindings' anchor group; 0 none */
     struct np_record *record; /* of the innermost running pass */
-    bool released;            /* slots were released by a pass */
     bool is_custom;
     struct neap_node *grave; /* link in the list of nodes to release */
 };
@@ -122,7 +121,6 @@ struct neap_node {
 struct np_autograd { /* a tensor's autograd part */
     bool requires_grad;
     bool retains_grad;
-    bool detached_inplace;
     struct neap_node *node; /* non-leaf: strong */
     int32_t out_nr;
     struct neap_node *acc; /* leaf: its accumulator, freed with the leaf; refs 0: at rest */

@@ -565,6 +565,27 @@ static bool hand_out(np_pass *p, struct neap_node *n, neap_tensor **dx)
 
 #define FEW_INPUTS 8
 
+/* detect_anomaly: the op whose formula first gives a NaN is named. */
+static bool check_anomaly(np_pass *p, const struct neap_node *n, neap_tensor *const *dx)
+{
+    neap_ctx *c = p->c;
+    np_ambient_entry *e = np_ambient_get(c, NP_AMB_ANOMALY);
+    for (int i = 0; e && e->value && i < n->n_in; i++) {
+        double found = 0;
+        if (!dx[i] || !np_is_float((neap_dtype)dx[i]->dtype)) continue;
+        neap_tensor *nan = call2(c, NP_OPX_isnan, dx[i], NULL),
+                    *any = nan ? call2(c, NP_OPX_any, nan, NULL) : NULL;
+        bool ok = any && neap_item(c, any, &found) == 0;
+        np_drop(nan), np_drop(any);
+        if (!ok) return false;
+        if (found)
+            return np_fail(c, NEAP_E_ANOMALY,
+                           "the backward of %s gives NaN as the gradient of its argument %d",
+                           neap_node_name(n), i + c->base);
+    }
+    return true;
+}
+
 static bool run_backward(np_pass *p, np_record *r)
 {
     neap_ctx *c = p->c;
@@ -584,8 +605,8 @@ static bool run_backward(np_pass *p, np_record *r)
     bool ok = n->is_custom ? np_custom_backward(c, n, r->buf, dx, need) : run_formula(p, n, r->buf, dx, need);
     if (ok && !p->facts.keep_graph) {
         for (int k = 0; k < n->n_slots; k++) np_slot_release(c, &n->slots[k]);
-        n->released = true;
     }
+    if (ok && c->ambient.n > 1) ok = check_anomaly(p, n, dx); /* the pass itself is one entry */
     if (ok && n->hooks) ok = run_node_hooks(p, n, dx, r->buf);
     for (int j = 0; j < n->n_out; j++) np_drop(r->buf[j]), r->buf[j] = NULL;
     if (ok) {

@@ -219,6 +219,7 @@ static int cpu_pack(neap_ctx *c, void *user, neap_tensor *t, void **packed)
     } else {
         p->t = np_tensor_new(c, c->devices[0], (neap_dtype)t->dtype, t->ndim, t->shape);
         if (p->t && !np_copy_into(c, p->t, t)) np_drop(p->t), p->t = NULL;
+        if (p->t) c->moved_to_host += p->t->st->bytes;
     }
     if (!p->t) {
         np_obj_free(c, p, sizeof *p);
@@ -235,6 +236,7 @@ static neap_tensor *cpu_unpack(neap_ctx *c, void *user, void *packed)
     if (p->from == c->devices[0]) return np_hold_ref(p->t);
     neap_tensor *t = np_tensor_new(c, p->from, (neap_dtype)p->t->dtype, p->t->ndim, p->t->shape);
     if (t && !np_copy_into(c, t, p->t)) np_drop(t), t = NULL;
+    if (t) c->moved_to_device += t->st->bytes;
     return t;
 }
 

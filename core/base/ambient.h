@@ -19,7 +19,6 @@ typedef enum np_ambient_kind {
     NP_AMB_HOOKS,      /* payload: np_hook_pair (user pair, region record or replay pair, or "disabled") */
     NP_AMB_MODE,       /* payload: np_mode, sees every op first */
     NP_AMB_INNER,      /* payload: np_mode, below recording (selective checkpoint) */
-    NP_AMB_CAST,       /* payload: cast policy */
     NP_AMB_SCOPE,      /* payload: C or handle scope */
     NP_AMB_GROUP,      /* payload: execution group */
     NP_AMB_RECOMPUTE,  /* value: 1 + the newest storage before the recompute; 0: none (neap_in_recompute) */

@@ -49,7 +49,7 @@ neap_ctx *neap_ctx_new(const neap_ctx_opts *opts)
     if (!c) return NULL;
     if (opts) copy_opts(&c->opts, opts);
     atomic_init(&c->cancel, false);
-    c->next_seq = c->next_pass = c->next_generator = c->next_shape_id = 1;
+    c->next_seq = c->next_pass = c->next_generator = 1;
     c->region_depth_limit = REGION_DEPTH;
     c->isa = np_cpu_choose_level(c);
     c->n_threads = c->opts.threads > 0 ? clamp_threads(c->opts.threads) : default_threads(c);

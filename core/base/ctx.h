@@ -48,7 +48,6 @@ struct neap_ctx {
     uint64_t next_generator;
     neap_generator *default_generator; /* the CPU's: head of the list of default generators; borrowed */
     uint64_t default_seed;             /* of default generators made from now on: 0, or the last neap_seed */
-    uint64_t next_shape_id;
 
     int64_t n_nodes, n_regions, n_slots, n_markers, n_pass_entries; /* live counts: neap_memory_stats */
     np_op_count *counts;                                            /* by op index */

@@ -156,7 +156,6 @@ struct np_op {
     np_cost_fn cost;           /* NULL: by tags */
     np_sample_fn sample;
     const np_op *base;    /* in-place forms: the op they are a form of */
-    uint64_t grad_dtypes; /* 0: all float dtypes */
 };
 
 #ifndef NP_ISA

@@ -144,3 +144,20 @@ describe("hostile use", function()
     assert.equal(before.storages, after.storages)
   end)
 end)
+
+describe("detect_anomaly", function()
+  it("names the op whose backward gives the first NaN, and only while it is on", function()
+    local function f()
+      local x = leaf(0, 1)
+      local y = x:square():sum():sqrt() * 0 -- the square root of a sum is fine, 0 * inf is not
+      local z = (x - x) / (x - x) -- NaN in the forward
+      return (y + z):sum()
+    end
+    local err = refused("E-ANOMALY", function() neap.detect_anomaly(function() f():backward() end) end)
+    assert.truthy(err:find("backward of %a+ gives NaN"))
+    f():backward()
+    local x = leaf(1, 2)
+    neap.detect_anomaly(function() (x * x):sum():backward() end)
+    assert.is_true(neap.equal(x.grad, { 2, 4 }))
+  end)
+end)
