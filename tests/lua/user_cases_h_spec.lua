@@ -78,7 +78,8 @@ describe("user cases: scale", function()
     assert.equal(n // 1000 * (n - 998) // 2, math.tointeger(sum))
     if before then
       local each = (during - before) * 1024 / n
-      assert.is_true(each < 600, ("%.0f bytes for each"):format(each))
+      local most = os.getenv "LD_PRELOAD" and 1200 or 600 -- a sanitizer puts red zones around each block
+      assert.is_true(each < most, ("%.0f bytes for each"):format(each))
     end
     for i = 1, n do list[i] = nil end
     collectgarbage()
