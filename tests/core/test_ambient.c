@@ -99,7 +99,7 @@ static void walking_outward_skips_the_inner_ones(void **state)
     assert_int_equal(2, np_ambient_below(c, NP_AMB_MODE, d)->value);
     assert_int_equal(1, np_ambient_below(c, NP_AMB_MODE, b)->value);
     assert_null(np_ambient_below(c, NP_AMB_MODE, 1));
-    assert_null(np_ambient_below(c, NP_AMB_CAST, d));
+    assert_null(np_ambient_below(c, NP_AMB_GROUP, d));
 }
 
 static void a_long_note_is_cut(void **state)
