@@ -35,7 +35,7 @@ return {
     ["E-INPLACE"] = { "a value needed for backward was changed in place", "use the op without _ there, or change x:clone()" },
     ["E-DETACHED-INPLACE"] = { "a saved input was detached in place", "make a new tensor with x:detach() instead of detaching x itself" },
     ["E-GRADIENT"] = { "a custom backward returned the wrong gradients", "backward returns one gradient per argument of forward, in its shape and dtype" },
-    ["E-ANOMALY"] = { "a gradient became NaN while detect_anomaly was on", "look at the op that is named: a logarithm or root of 0, 0/0, inf - inf; clamp its argument or add eps" },
+    ["E-ANOMALY"] = { "a gradient became NaN while detect_anomaly was on", "look at the op that is named: a logarithm or root of 0, 0/0, inf - inf; clamp its argument" },
     ["E-GRADCHECK"] = { "analytic and numeric gradients differ", "the formula in backward is wrong where the message says, or the function has a kink there" },
     ["E-HOOKS-DISABLED"] = { "saved-tensors hooks are disabled here", "use the hooks outside of that context" },
     ["E-PACK-INPLACE"] = { "a pack hook changed its input", "pack works on a copy: x:clone()" },

@@ -155,7 +155,7 @@ struct np_op {
     np_ref_fn ref;             /* NP_FUSED: the same results out of simpler ops: oracle and fallback */
     np_cost_fn cost;           /* NULL: by tags */
     np_sample_fn sample;
-    const np_op *base;    /* in-place forms: the op they are a form of */
+    const np_op *base; /* in-place forms: the op they are a form of */
 };
 
 #ifndef NP_ISA
