@@ -2,8 +2,6 @@
  * the parameters' own .grad; parameters without one are skipped. */
 #include "nl.h"
 
-#include <math.h>
-
 typedef struct lists {
     int n;
     neap_tensor **params, **grads;
@@ -13,6 +11,7 @@ typedef struct lists {
 static lists read_params(lua_State *L, nl_state *st, int idx, const char *fn)
 {
     lists l;
+    lua_settop(L, 5); /* an argument that is left out reads as nil, not as what the lists push */
     l.params = nl_tensor_list(L, st, idx, fn, "parameter", false, &l.n);
     l.grads = lua_newuserdatauv(L, sizeof *l.grads * (size_t)(l.n + 1), 0);
     return l;
@@ -38,7 +37,21 @@ static neap_tensor **same_list(lua_State *L, nl_state *st, int idx, const char *
     return v;
 }
 
-/* adamw_step(settings, params, m, v) */
+static neap_tensor **optional_list(lua_State *L, nl_state *st, int idx, const char *fn, const char *what,
+                                   int want)
+{
+    return lua_isnoneornil(L, idx) ? NULL : same_list(L, st, idx, fn, what, want);
+}
+
+/* What every step ends with: the lists' gradients go, an error is raised with positions counted from 1. */
+static int finish(lua_State *L, nl_state *st, lists *l, int base, int bad, const char *fn)
+{
+    nl_set_base(st, base);
+    drop_grads(l);
+    return bad ? nl_raise(L, st, fn) : 0;
+}
+
+/* adamw_step(settings, params, m, v, v_max or nil) */
 static int adamw_step(lua_State *L)
 {
     static const char *const names[] = {"lr",           "beta1", "beta2",     "eps",
@@ -55,12 +68,11 @@ static int adamw_step(lua_State *L)
     o.step = (int64_t)nl_number_option(L, st, 1, fn, "step", 1);
     o.decoupled = nl_bool_option(L, st, 1, fn, "decoupled", true);
     lists l = read_params(L, st, 2, fn);
-    neap_tensor **m = same_list(L, st, 3, fn, "m", l.n), **v = same_list(L, st, 4, fn, "v", l.n);
+    neap_tensor **m = same_list(L, st, 3, fn, "m", l.n), **v = same_list(L, st, 4, fn, "v", l.n),
+                **v_max = optional_list(L, st, 5, fn, "v_max", l.n);
     take_grads(&l);
-    int base = nl_set_base(st, 1), bad = neap_adamw_step(st->c, &o, l.n, l.params, l.grads, m, v);
-    nl_set_base(st, base);
-    drop_grads(&l);
-    return bad ? nl_raise(L, st, fn) : 0;
+    int base = nl_set_base(st, 1);
+    return finish(L, st, &l, base, neap_adamw_step(st->c, &o, l.n, l.params, l.grads, m, v, v_max), fn);
 }
 
 /* sgd_step(settings, params, buffers or nil) */
@@ -79,64 +91,90 @@ static int sgd_step(lua_State *L)
     o.nesterov = nl_bool_option(L, st, 1, fn, "nesterov", false);
     o.first = nl_bool_option(L, st, 1, fn, "first", false);
     lists l = read_params(L, st, 2, fn);
-    neap_tensor **bufs = lua_isnoneornil(L, 3) ? NULL : same_list(L, st, 3, fn, "buffers", l.n);
+    neap_tensor **bufs = optional_list(L, st, 3, fn, "buffers", l.n);
     take_grads(&l);
-    int base = nl_set_base(st, 1), bad = neap_sgd_step(st->c, &o, l.n, l.params, l.grads, bufs);
-    nl_set_base(st, base);
-    drop_grads(&l);
-    return bad ? nl_raise(L, st, fn) : 0;
+    int base = nl_set_base(st, 1);
+    return finish(L, st, &l, base, neap_sgd_step(st->c, &o, l.n, l.params, l.grads, bufs), fn);
 }
 
-/* Sum of squares of g in double; false with an error pending. */
-static bool add_squares(nl_state *st, neap_tensor *g, double *total)
+/* rmsprop_step(settings, params, squares, buffers or nil, means or nil) */
+static int rmsprop_step(lua_State *L)
 {
-    np_frame f = {0}, s = {0};
-    f.attr[0] = (np_attr){.i = NEAP_FLOAT64, .has = 1};
-    neap_tensor *wide = nl_call(st, "to", &f, &g, 1);
-    if (!wide) return false;
-    memset(&f, 0, sizeof f);
-    neap_tensor *square = nl_call(st, "square", &f, &wide, 1);
-    neap_tensor *sum = square ? nl_call(st, "sum", &s, &square, 1) : NULL;
-    double v = 0;
-    bool ok = sum && !neap_item(st->c, sum, &v);
-    neap_free(wide);
-    neap_free(square);
-    neap_free(sum);
-    *total += v;
-    return ok;
+    static const char *const names[] = {"lr", "alpha", "eps", "momentum", "weight_decay", NULL};
+    const char *fn = "rmsprop_step";
+    nl_state *st = nl_enter(L);
+    nl_check_options(L, st, 1, fn, names);
+    neap_rmsprop o = {.size = sizeof o};
+    o.lr = nl_number_option(L, st, 1, fn, "lr", 1e-2);
+    o.alpha = nl_number_option(L, st, 1, fn, "alpha", 0.99);
+    o.eps = nl_number_option(L, st, 1, fn, "eps", 1e-8);
+    o.momentum = nl_number_option(L, st, 1, fn, "momentum", 0);
+    o.weight_decay = nl_number_option(L, st, 1, fn, "weight_decay", 0);
+    lists l = read_params(L, st, 2, fn);
+    neap_tensor **squares = same_list(L, st, 3, fn, "squares", l.n),
+                **bufs = optional_list(L, st, 4, fn, "buffers", l.n),
+                **means = optional_list(L, st, 5, fn, "means", l.n);
+    take_grads(&l);
+    int base = nl_set_base(st, 1);
+    return finish(L, st, &l, base, neap_rmsprop_step(st->c, &o, l.n, l.params, l.grads, squares, bufs, means),
+                  fn);
 }
 
-static bool scale_grad(nl_state *st, neap_tensor *g, double by)
+/* adagrad_step(settings, params, sums) */
+static int adagrad_step(lua_State *L)
 {
-    np_frame f = {0};
-    neap_tensor *in[2] = {g, neap_keep(neap_number(st->c, by))},
-                *y = in[1] ? nl_call(st, "mul_", &f, in, 2) : NULL;
-    neap_free(in[1]);
-    neap_free(y);
-    return y != NULL;
+    static const char *const names[] = {"lr", "lr_decay", "eps", "weight_decay", "step", NULL};
+    const char *fn = "adagrad_step";
+    nl_state *st = nl_enter(L);
+    nl_check_options(L, st, 1, fn, names);
+    neap_adagrad o = {.size = sizeof o};
+    o.lr = nl_number_option(L, st, 1, fn, "lr", 1e-2);
+    o.lr_decay = nl_number_option(L, st, 1, fn, "lr_decay", 0);
+    o.eps = nl_number_option(L, st, 1, fn, "eps", 1e-10);
+    o.weight_decay = nl_number_option(L, st, 1, fn, "weight_decay", 0);
+    o.step = (int64_t)nl_number_option(L, st, 1, fn, "step", 1);
+    lists l = read_params(L, st, 2, fn);
+    neap_tensor **sums = same_list(L, st, 3, fn, "sums", l.n);
+    take_grads(&l);
+    int base = nl_set_base(st, 1);
+    return finish(L, st, &l, base, neap_adagrad_step(st->c, &o, l.n, l.params, l.grads, sums), fn);
 }
 
-/* clip_grad_norm(params, max_norm) -> the norm before */
+/* clip_grad_norm(params, max_norm, {error_if_nonfinite}) -> the norm before */
 static int clip_grad_norm(lua_State *L)
 {
+    static const char *const names[] = {"error_if_nonfinite", NULL};
+    const char *fn = "clip_grad_norm";
     nl_state *st = nl_enter(L);
-    double max = nl_check_number(L, st, 2, "clip_grad_norm", "the norm"), total = 0;
-    lists l = read_params(L, st, 1, "clip_grad_norm");
-    uint64_t mode = neap_set_grad_enabled(st->c, 0);
-    bool ok = mode != 0;
+    nl_check_options(L, st, 3, fn, names);
+    bool strict = nl_bool_option(L, st, 3, fn, "error_if_nonfinite", true);
+    double max = nl_check_number(L, st, 2, fn, "the norm"), norm = 0;
+    lists l = read_params(L, st, 1, fn);
     take_grads(&l);
-    for (int i = 0; ok && i < l.n; i++) ok = !l.grads[i] || add_squares(st, l.grads[i], &total);
-    double norm = sqrt(total);
-    if (norm > max && isfinite(norm))
-        for (int i = 0; ok && i < l.n; i++) ok = !l.grads[i] || scale_grad(st, l.grads[i], max / norm);
-    drop_grads(&l);
-    if (mode) neap_end(st->c, mode);
-    if (!ok) return nl_raise(L, st, "clip_grad_norm");
+    int base = nl_set_base(st, 1);
+    finish(L, st, &l, base, neap_clip_grad_norm(st->c, l.n, l.grads, max, strict, &norm), fn);
     lua_pushnumber(L, norm);
     return 1;
 }
 
-static const luaL_Reg functions[] = {
-    {"adamw_step", adamw_step}, {"sgd_step", sgd_step}, {"clip_grad_norm", clip_grad_norm}, {NULL, NULL}};
+/* clip_grad_value(params, max) */
+static int clip_grad_value(lua_State *L)
+{
+    const char *fn = "clip_grad_value";
+    nl_state *st = nl_enter(L);
+    double max = nl_check_number(L, st, 2, fn, "the bound");
+    lists l = read_params(L, st, 1, fn);
+    take_grads(&l);
+    int base = nl_set_base(st, 1);
+    return finish(L, st, &l, base, neap_clip_grad_value(st->c, l.n, l.grads, max), fn);
+}
+
+static const luaL_Reg functions[] = {{"adamw_step", adamw_step},
+                                     {"sgd_step", sgd_step},
+                                     {"rmsprop_step", rmsprop_step},
+                                     {"adagrad_step", adagrad_step},
+                                     {"clip_grad_norm", clip_grad_norm},
+                                     {"clip_grad_value", clip_grad_value},
+                                     {NULL, NULL}};
 
 void nl_open_optim(lua_State *L, nl_state *st) { nl_setfuncs(L, st, functions); }

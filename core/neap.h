@@ -462,9 +462,11 @@ typedef struct neap_adamw {
     int64_t step;  /* 1 at the first step */
     int decoupled; /* 1: AdamW, 0: Adam with L2 */
 } neap_adamw;
-/* params[i] -= ...; m[i], v[i] same shapes. Params without gradient (grads[i] NULL) are skipped. 0 on success. */
+/* params[i] -= ...; m[i], v[i] same shapes. Params without gradient (grads[i] NULL) are skipped. 0 on success.
+ * v_max: NULL, or (AMSGrad) the largest v so far, which then takes its place in the step. */
 NEAP_API int neap_adamw_step(neap_ctx *c, const neap_adamw *o, int n, neap_tensor *const *params,
-                             neap_tensor *const *grads, neap_tensor *const *m, neap_tensor *const *v);
+                             neap_tensor *const *grads, neap_tensor *const *m, neap_tensor *const *v,
+                             neap_tensor *const *v_max);
 typedef struct neap_sgd {
     size_t size;
     double lr, momentum, dampening, weight_decay;
@@ -472,10 +474,29 @@ typedef struct neap_sgd {
 } neap_sgd;
 NEAP_API int neap_sgd_step(neap_ctx *c, const neap_sgd *o, int n, neap_tensor *const *params,
                            neap_tensor *const *grads, neap_tensor *const *bufs /* NULL without momentum */);
+typedef struct neap_rmsprop {
+    size_t size;
+    double lr, alpha, eps, momentum, weight_decay;
+} neap_rmsprop;
+/* squares: running mean of g^2. bufs: NULL without momentum. means: NULL, or (centered) the running mean of g. */
+NEAP_API int neap_rmsprop_step(neap_ctx *c, const neap_rmsprop *o, int n, neap_tensor *const *params,
+                               neap_tensor *const *grads, neap_tensor *const *squares,
+                               neap_tensor *const *bufs, neap_tensor *const *means);
+typedef struct neap_adagrad {
+    size_t size;
+    double lr, lr_decay, eps, weight_decay;
+    int64_t step; /* 1 at the first step */
+} neap_adagrad;
+/* sums: the sum of g^2 over all steps. */
+NEAP_API int neap_adagrad_step(neap_ctx *c, const neap_adagrad *o, int n, neap_tensor *const *params,
+                               neap_tensor *const *grads, neap_tensor *const *sums);
 /* Scales all gradients (NULL entries allowed) so that their common norm is at most max_norm; *norm is what it was.
- * A norm that is not finite is an error that names the first such gradient; nothing is changed then. */
+ * A norm that is not finite changes nothing; with error_if_nonfinite it is an error that names the first such
+ * gradient. */
 NEAP_API int neap_clip_grad_norm(neap_ctx *c, int n, neap_tensor *const *grads, double max_norm,
-                                 double *norm);
+                                 int error_if_nonfinite, double *norm);
+/* Clamps every element of all gradients (NULL entries allowed) to [-max, max]. NaN stays. */
+NEAP_API int neap_clip_grad_value(neap_ctx *c, int n, neap_tensor *const *grads, double max);
 
 /* ---- files ------------------------------------------------------------------------------------------ */
 

@@ -3389,26 +3389,72 @@ function neap.nn.init.kaiming_normal_(t, options) end
 ---@param options? { lr?: any, momentum?: any, dampening?: any, weight_decay?: any, nesterov?: any }
 function neap.optim.SGD(params, options) end
 
---- `optim.AdamW(params, {lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01})`
+--- `optim.AdamW(params, {lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01, amsgrad = false})`
 ---
---- Adam and AdamW. m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  p -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps). AdamW (Loshchilov and Hutter, 2019) shrinks p by lr * weight_decay first; Adam adds weight_decay * p to g. params: model:parameters(), or a list of groups {params = list, lr = ...} with settings of their own. lr: a number or a function of the step. beta1, beta2: how much of the running means of g and g^2 stays each step (PyTorch's betas); eps: keeps the division finite; weight_decay: how much p shrinks.
+--- Adam and AdamW. m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  p -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps). AdamW (Loshchilov and Hutter, 2019) shrinks p by lr * weight_decay first; Adam adds weight_decay * p to g. amsgrad (Reddi and others, 2018) puts the largest v so far in the place of v. params: model:parameters(), or a list of groups {params = list, lr = ...} with settings of their own. lr: a number or a function of the step. beta1, beta2: how much of the running means of g and g^2 stays each step (PyTorch's betas); eps: keeps the division finite; weight_decay: how much p shrinks.
 ---@param params neap.Tensor[]|table[]
----@param options? { lr?: any, beta1?: any, beta2?: any, eps?: any, weight_decay?: any }
+---@param options? { lr?: any, beta1?: any, beta2?: any, eps?: any, weight_decay?: any, amsgrad?: any }
 function neap.optim.AdamW(params, options) end
 
---- `optim.Adam(params, {lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0})`
+--- `optim.Adam(params, {lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0, amsgrad = false})`
 ---
---- Adam and AdamW. m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  p -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps). AdamW (Loshchilov and Hutter, 2019) shrinks p by lr * weight_decay first; Adam adds weight_decay * p to g. Settings as in optim.AdamW.
+--- Adam and AdamW. m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  p -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps). AdamW (Loshchilov and Hutter, 2019) shrinks p by lr * weight_decay first; Adam adds weight_decay * p to g. amsgrad (Reddi and others, 2018) puts the largest v so far in the place of v. Settings as in optim.AdamW.
 ---@param params neap.Tensor[]|table[]
----@param options? { lr?: any, beta1?: any, beta2?: any, eps?: any, weight_decay?: any }
+---@param options? { lr?: any, beta1?: any, beta2?: any, eps?: any, weight_decay?: any, amsgrad?: any }
 function neap.optim.Adam(params, options) end
 
---- `optim.clip_grad_norm_(params, max_norm)`
+--- `optim.RMSprop(params, {lr = 0.01, alpha = 0.99, eps = 1e-8, weight_decay = 0, momentum = 0, centered = false})`
 ---
---- Scales the gradients so that their joint 2-norm is at most max_norm. Returns the norm before, a number. Parameters without a gradient are skipped.
+--- RMSprop: the gradient over the root of its running mean square (Tieleman and Hinton, 2012). g = grad + weight_decay p;  s = alpha s + (1 - alpha) g^2;  d = g / (sqrt(s) + eps), centered: s less the square of the running mean of g;  momentum: b = momentum b + d, d = b;  p -= lr d. params: model:parameters(), or a list of groups {params = list, lr = ...} with settings of their own. lr: a number or a function of the step. alpha: how much of the running means stays each step.
+---@param params neap.Tensor[]|table[]
+---@param options? { lr?: any, alpha?: any, eps?: any, weight_decay?: any, momentum?: any, centered?: any }
+function neap.optim.RMSprop(params, options) end
+
+--- `optim.Adagrad(params, {lr = 0.01, lr_decay = 0, eps = 1e-10, weight_decay = 0})`
+---
+--- Adagrad: every element has a rate of its own that falls with its gradients (Duchi, Hazan and Singer, 2011). g = grad + weight_decay p;  s = s + g^2;  p -= lr / (1 + (t - 1) lr_decay) g / (sqrt(s) + eps). params: model:parameters(), or a list of groups {params = list, lr = ...} with settings of their own. lr: a number or a function of the step.
+---@param params neap.Tensor[]|table[]
+---@param options? { lr?: any, lr_decay?: any, eps?: any, weight_decay?: any }
+function neap.optim.Adagrad(params, options) end
+
+--- `nil:step(closure)`
+---
+--- Up to max_iter iterations. closure() clears the gradients, computes the loss, calls backward and returns the loss; it is called several times. Returns the loss before the step, a number.
+---@param closure any
+function LBFGS:step(closure) end
+
+--- `nil:state_dict()`
+---
+--- Everything a resumed run needs.
+function LBFGS:state_dict() end
+
+--- `nil:load_state_dict(dict)`
+---
+--- Restores what state_dict gave. The parameters must have as many elements, in the same order.
+---@param dict any
+function LBFGS:load_state_dict(dict) end
+
+--- `optim.LBFGS(params, {lr = 1, max_iter = 20, max_eval = nil, history = 100, line_search = nil})`
+---
+--- L-BFGS: a quasi-Newton method for small smooth problems without noise (Liu and Nocedal, 1989). The direction is -H g, with H built from the last `history` changes of position and gradient by the two-loop recursion (Nocedal and Wright, algorithm 7.4). One step makes up to max_iter iterations. params: one list, all of one dtype. max_iter: iterations a step; max_eval: calls of the closure a step, by default 1.25 max_iter; history: pairs of changes kept, each of the size of two lists of parameters; line_search: "strong_wolfe", or nil for steps of length lr. tolerance_grad = 1e-7 and tolerance_change = 1e-9 end a step early. Use float64 and the line search for fits: `opt:step(function() opt:zero_grad() local loss = f() loss:backward() return loss end)`.
+---@param params neap.Tensor[]|table[]
+---@param options? { lr?: any, max_iter?: any, max_eval?: any, history?: any, line_search?: any }
+function neap.optim.LBFGS(params, options) end
+
+--- `optim.clip_grad_norm_(params, max_norm, options)`
+---
+--- Scales the gradients so that their joint 2-norm is at most max_norm. Returns the norm before, a number. Parameters without a gradient are skipped. A norm that is not finite is an error that names the first such gradient, and leaves all of them as they were; with {error_if_nonfinite = false} it is only returned.
 ---@param params neap.Tensor[]|table[]
 ---@param max_norm any
-function neap.optim.clip_grad_norm_(params, max_norm) end
+---@param options? table
+function neap.optim.clip_grad_norm_(params, max_norm, options) end
+
+--- `optim.clip_grad_value_(params, max)`
+---
+--- Clamps every element of the gradients to [-max, max]. Parameters without a gradient are skipped.
+---@param params neap.Tensor[]|table[]
+---@param max any
+function neap.optim.clip_grad_value_(params, max) end
 
 --- `opt:zero_grad()`
 ---
@@ -3454,6 +3500,36 @@ function neap.optim.schedule.cosine(options) end
 --- Multiplied by `factor` every `every` steps. Options: lr, every, factor = 0.1.
 ---@param options? table
 function neap.optim.schedule.step(options) end
+
+--- `optim.schedule.multi_step(options)`
+---
+--- Multiplied by `factor` at each step of the list `at`: from step at[i] on, i times. Options: lr, at, factor = 0.1.
+---@param options? table
+function neap.optim.schedule.multi_step(options) end
+
+--- `optim.schedule.exponential(options)`
+---
+--- Multiplied by `factor` every step. Options: lr, factor.
+---@param options? table
+function neap.optim.schedule.exponential(options) end
+
+--- `optim.schedule.polynomial(options)`
+---
+--- From lr to `min` at step `total` as (1 - t)^power. Options: lr, total, power = 1, warmup = 0, min = 0.
+---@param options? table
+function neap.optim.schedule.polynomial(options) end
+
+--- `optim.schedule.one_cycle(options)`
+---
+--- One cycle (Smith and Topin, 2018): half a cosine up from lr / `divide` to lr during the part `rise` of the steps, then half a cosine down to lr / `divide` / `final`. Options: lr, total, rise = 0.3, divide = 25, final = 1e4.
+---@param options? table
+function neap.optim.schedule.one_cycle(options) end
+
+--- `optim.schedule.join(parts)`
+---
+--- One schedule after another: schedule.join{ {100, warmup}, {1000, cosine}, rest } runs `warmup` for 100 steps, then `cosine` for 1000, then `rest`; each counts its steps from 1.
+---@param parts any
+function neap.optim.schedule.join(parts) end
 
 --- `data.read_idx(path) -> tensor`
 ---

@@ -428,7 +428,8 @@ help.internal = {
   set_checkpoint_debug_enabled = "checkpoint.set_checkpoint_debug_enabled",
   GraphExecGroup = "checkpoint.GraphExecGroup", selective_new = "policies", selective_begin = "policies",
   selective_settle = "policies", once_begin = "checkpoint.once",
-  adamw_step = "optim.AdamW", sgd_step = "optim.SGD", clip_grad_norm = "optim.clip_grad_norm_",
+  adamw_step = "optim.AdamW", sgd_step = "optim.SGD", rmsprop_step = "optim.RMSprop", adagrad_step = "optim.Adagrad",
+  clip_grad_norm = "optim.clip_grad_norm_", clip_grad_value = "optim.clip_grad_value_",
   set_category = "accounting", set_data = "Module:to", isatty = "neap.progress",
   terminal_width = "neap.progress", dtypes = "Module:to",
 }

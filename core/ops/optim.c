@@ -6,9 +6,17 @@
 #include "ops/cpu/vec.h"
 #include "ops/op.h"
 
-enum { MAX_ARRAYS = 4, BLOCK = 256 };
+enum { MAX_ARRAYS = 5, BLOCK = 256 };
 
-typedef enum optim_kind { OPTIM_ADAMW, OPTIM_SGD, OPTIM_NORM, OPTIM_SCALE } optim_kind;
+typedef enum optim_kind {
+    OPTIM_ADAMW,
+    OPTIM_SGD,
+    OPTIM_RMSPROP,
+    OPTIM_ADAGRAD,
+    OPTIM_NORM,
+    OPTIM_SCALE,
+    OPTIM_CLAMP
+} optim_kind;
 
 /* One parameter: its arrays (param, gradient, state ...), all of numel elements. */
 typedef struct optim_entry {
@@ -23,7 +31,7 @@ typedef struct optim_job {
     int n, n_arrays, writes; /* writes: bit i: array i is written */
     int64_t chunks;
     double k[8];     /* constants of the rule */
-    int flags;       /* SGD: 1 nesterov, 2 first, 4 momentum; AdamW: 1 decoupled */
+    int flags;       /* SGD: 1 nesterov, 2 first, 4 momentum; AdamW: 1 amsgrad; RMSprop: 1 centered */
     double *partial; /* NORM: one sum a chunk */
     optim_entry *e;
 } optim_job;
@@ -33,16 +41,51 @@ void np_optim_chunk_1(const optim_job *j, int64_t chunk);
 void np_optim_chunk_2(const optim_job *j, int64_t chunk);
 
 #define OPTIM_RULES(T, S) \
-    /* m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g^2,  p -= lr/c1 m / (sqrt(v)/sqrt(c2) + eps) */ \
-    static void adamw_##S(const optim_job *j, int64_t n, T *p, const T *g, T *m, T *v) \
+    /* m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g^2,  p -= lr/c1 m / (sqrt(v)/sqrt(c2) + eps); AMSGrad: of v its maximum */ \
+    static void adamw_##S(const optim_job *j, int64_t n, T *p, const T *g, T *m, T *v, T *most) \
     { \
         const T b1 = (T)j->k[0], a1 = (T)(1 - j->k[0]), b2 = (T)j->k[1], a2 = (T)(1 - j->k[1]); \
         const T rate = (T)j->k[2], rc2 = (T)j->k[3], eps = (T)j->k[4], keep = (T)j->k[5], wd = (T)j->k[6]; \
+        const bool amsgrad = j->flags & 1; \
         for (int64_t i = 0; i < n; i++) { \
             const T x = p[i] * keep, d = g[i] + wd * p[i]; \
             m[i] = b1 * m[i] + a1 * d; \
             v[i] = b2 * v[i] + a2 * d * d; \
-            p[i] = x - rate * m[i] / (v_sqrt(v[i]) * rc2 + eps); \
+            if (!amsgrad) p[i] = x - rate * m[i] / (v_sqrt(v[i]) * rc2 + eps); \
+            else { \
+                most[i] = most[i] > v[i] ? most[i] : v[i]; \
+                p[i] = x - rate * m[i] / (v_sqrt(most[i]) * rc2 + eps); \
+            } \
+        } \
+    } \
+    /* s = a s + (1-a) g^2;  centered: c = a c + (1-a) g, s without c^2;  d = g / (sqrt(s) + eps);  momentum: b = mu b + d */ \
+    static void rmsprop_##S(const optim_job *j, int64_t n, T *p, const T *g, T *s, T *b, T *mean) \
+    { \
+        const T lr = (T)j->k[0], a = (T)j->k[1], a1 = (T)(1 - j->k[1]), eps = (T)j->k[2], mu = (T)j->k[3], \
+                wd = (T)j->k[4]; \
+        const bool centered = j->flags & 1, momentum = j->flags & 4; \
+        if (centered && !momentum) mean = b; /* the arrays that a job has lie next to each other */ \
+        for (int64_t i = 0; i < n; i++) { \
+            const T d = g[i] + wd * p[i]; \
+            s[i] = a * s[i] + a1 * d * d; \
+            T var = s[i]; \
+            if (centered) { \
+                mean[i] = mean[i] + a1 * (d - mean[i]); \
+                var -= mean[i] * mean[i]; \
+            } \
+            T step = d / (v_sqrt(var) + eps); \
+            if (momentum) step = b[i] = mu * b[i] + step; \
+            p[i] -= lr * step; \
+        } \
+    } \
+    /* s += g^2;  p -= lr g / (sqrt(s) + eps) */ \
+    static void adagrad_##S(const optim_job *j, int64_t n, T *p, const T *g, T *s) \
+    { \
+        const T lr = (T)j->k[0], eps = (T)j->k[1], wd = (T)j->k[2]; \
+        for (int64_t i = 0; i < n; i++) { \
+            const T d = g[i] + wd * p[i]; \
+            s[i] += d * d; \
+            p[i] -= lr * d / (v_sqrt(s[i]) + eps); \
         } \
     } \
     static void sgd_##S(const optim_job *j, int64_t n, T *p, const T *g, T *buf) \
@@ -77,9 +120,15 @@ void np_optim_chunk_2(const optim_job *j, int64_t chunk);
     { \
         const double s = j->k[0]; \
         switch (j->kind) { \
-        case OPTIM_ADAMW: adamw_##S(j, n, a[0], a[1], a[2], a[3]); return 0; \
+        case OPTIM_ADAMW: adamw_##S(j, n, a[0], a[1], a[2], a[3], a[4]); return 0; \
         case OPTIM_SGD: sgd_##S(j, n, a[0], a[1], a[2]); return 0; \
+        case OPTIM_RMSPROP: rmsprop_##S(j, n, a[0], a[1], a[2], a[3], a[4]); return 0; \
+        case OPTIM_ADAGRAD: adagrad_##S(j, n, a[0], a[1], a[2]); return 0; \
         case OPTIM_NORM: return norm_##S(j, n, a[0]); \
+        case OPTIM_CLAMP: \
+            for (int64_t i = 0; i < n; i++) \
+                a[0][i] = a[0][i] > (T)s ? (T)s : a[0][i] < (T)-s ? (T)-s : a[0][i]; \
+            return 0; \
         default: \
             for (int64_t i = 0; i < n; i++) a[0][i] = (T)((double)a[0][i] * s); \
             return 0; \
@@ -90,7 +139,7 @@ void np_optim_chunk_2(const optim_job *j, int64_t chunk);
                                   int64_t n) \
     { \
         double sum = 0; \
-        T stack[MAX_ARRAYS][BLOCK], *a[MAX_ARRAYS]; \
+        T stack[MAX_ARRAYS][BLOCK], *a[MAX_ARRAYS] = {0}; \
         bool same = true; \
         for (int k = 0; k < j->n_arrays; k++) same = same && e->t[k] == t; \
         const int64_t step = same ? n : BLOCK; \
@@ -234,29 +283,42 @@ static int finish(neap_ctx *c, const char *outer, bool ok)
     return ok && !np_pending(c) ? 0 : -1;
 }
 
+/* Runs one rule over the lists, from a caller that has entered. */
+static int optim_step(neap_ctx *c, const char *outer, optim_job *j, int n, neap_tensor *const *const *lists,
+                      const char *const *names)
+{
+    bool ok = optim_begin(c, j, n, lists, names, 1);
+    if (ok) {
+        ok = optim_run(c, j);
+        optim_free(c, j, n ? n : 1);
+    }
+    return finish(c, outer, ok);
+}
+
+static int refuse_step(neap_ctx *c, const char *outer, int64_t step)
+{
+    return finish(c, outer, np_fail(c, NEAP_E_ARG, "step is %lld; the first step is 1", (long long)step));
+}
+
 int neap_adamw_step(neap_ctx *c, const neap_adamw *o, int n, neap_tensor *const *params,
-                    neap_tensor *const *grads, neap_tensor *const *m, neap_tensor *const *v)
+                    neap_tensor *const *grads, neap_tensor *const *m, neap_tensor *const *v,
+                    neap_tensor *const *v_max)
 {
     if (np_pending(c)) return -1;
     const char *outer = c->op_name;
     c->op_name = "adamw_step";
-    if (o->step < 1)
-        return finish(c, outer,
-                      np_fail(c, NEAP_E_ARG, "step is %lld; the first step is 1", (long long)o->step));
+    if (o->step < 1) return refuse_step(c, outer, o->step);
     double c1 = 1 - pow(o->beta1, (double)o->step), c2 = 1 - pow(o->beta2, (double)o->step);
     optim_job j = {.kind = OPTIM_ADAMW,
-                   .n_arrays = 4,
-                   .writes = 1 | 4 | 8,
+                   .n_arrays = v_max ? 5 : 4,
+                   .writes = 1 | 4 | 8 | 16,
+                   .flags = v_max ? 1 : 0,
                    .k = {o->beta1, o->beta2, o->lr / c1, 1 / sqrt(c2), o->eps,
                          o->decoupled ? 1 - o->lr * o->weight_decay : 1, o->decoupled ? 0 : o->weight_decay}};
-    neap_tensor *const *const lists[] = {params, grads, m, v};
-    static const char *const names[] = {"parameter", "gradient", "first moment", "second moment"};
-    bool ok = optim_begin(c, &j, n, lists, names, 1);
-    if (ok) {
-        ok = optim_run(c, &j);
-        optim_free(c, &j, n ? n : 1);
-    }
-    return finish(c, outer, ok);
+    neap_tensor *const *const lists[] = {params, grads, m, v, v_max};
+    static const char *const names[] = {"parameter", "gradient", "first moment", "second moment",
+                                        "largest second moment"};
+    return optim_step(c, outer, &j, n, lists, names);
 }
 
 int neap_sgd_step(neap_ctx *c, const neap_sgd *o, int n, neap_tensor *const *params,
@@ -266,6 +328,9 @@ int neap_sgd_step(neap_ctx *c, const neap_sgd *o, int n, neap_tensor *const *par
     const char *outer = c->op_name;
     c->op_name = "sgd_step";
     bool momentum = bufs && o->momentum != 0;
+    if (!bufs && o->momentum != 0)
+        return finish(c, outer,
+                      np_fail(c, NEAP_E_ARG, "momentum is %g, but there are no buffers", o->momentum));
     optim_job j = {.kind = OPTIM_SGD,
                    .n_arrays = momentum ? 3 : 2,
                    .writes = momentum ? 1 | 4 : 1,
@@ -273,14 +338,41 @@ int neap_sgd_step(neap_ctx *c, const neap_sgd *o, int n, neap_tensor *const *par
                    .k = {o->lr, o->momentum, o->dampening, o->weight_decay}};
     neap_tensor *const *const lists[] = {params, grads, bufs};
     static const char *const names[] = {"parameter", "gradient", "momentum buffer"};
-    bool ok = bufs || o->momentum == 0;
-    if (!ok) np_fail(c, NEAP_E_ARG, "momentum is %g, but there are no buffers", o->momentum);
-    ok = ok && optim_begin(c, &j, n, lists, names, 1);
-    if (ok) {
-        ok = optim_run(c, &j);
-        optim_free(c, &j, n ? n : 1);
-    }
-    return finish(c, outer, ok);
+    return optim_step(c, outer, &j, n, lists, names);
+}
+
+int neap_rmsprop_step(neap_ctx *c, const neap_rmsprop *o, int n, neap_tensor *const *params,
+                      neap_tensor *const *grads, neap_tensor *const *squares, neap_tensor *const *bufs,
+                      neap_tensor *const *means)
+{
+    if (np_pending(c)) return -1;
+    const char *outer = c->op_name;
+    c->op_name = "rmsprop_step";
+    optim_job j = {.kind = OPTIM_RMSPROP,
+                   .n_arrays = 3 + !!bufs + !!means,
+                   .writes = 1 | 4 | 8 | 16,
+                   .flags = (means ? 1 : 0) | (bufs ? 4 : 0),
+                   .k = {o->lr, o->alpha, o->eps, o->momentum, o->weight_decay}};
+    neap_tensor *const *const lists[] = {params, grads, squares, bufs ? bufs : means, means};
+    const char *const names[] = {"parameter", "gradient", "mean square",
+                                 bufs ? "momentum buffer" : "mean gradient", "mean gradient"};
+    return optim_step(c, outer, &j, n, lists, names);
+}
+
+int neap_adagrad_step(neap_ctx *c, const neap_adagrad *o, int n, neap_tensor *const *params,
+                      neap_tensor *const *grads, neap_tensor *const *sums)
+{
+    if (np_pending(c)) return -1;
+    const char *outer = c->op_name;
+    c->op_name = "adagrad_step";
+    if (o->step < 1) return refuse_step(c, outer, o->step);
+    optim_job j = {.kind = OPTIM_ADAGRAD,
+                   .n_arrays = 3,
+                   .writes = 1 | 4,
+                   .k = {o->lr / (1 + (double)(o->step - 1) * o->lr_decay), o->eps, o->weight_decay}};
+    neap_tensor *const *const lists[] = {params, grads, sums};
+    static const char *const names[] = {"parameter", "gradient", "sum of squares"};
+    return optim_step(c, outer, &j, n, lists, names);
 }
 
 /* ---- clipping */
@@ -317,18 +409,21 @@ static double list_max(const optim_job *j, int *bad)
 }
 
 /* A sum of squares that is not finite: an element is not finite (an error), or the squares overflowed. */
-static bool rescue_norm(neap_ctx *c, optim_job *j, int n, neap_tensor *const *grads, double *norm)
+static bool rescue_norm(neap_ctx *c, optim_job *j, int n, neap_tensor *const *grads, bool strict,
+                        double *norm)
 {
     int bad = -1, index = 0;
     double most = list_max(j, &bad);
     if (bad < 0) return list_norm(c, j, 1 / most, norm);
+    if (!strict) return true;
     while (index < n && grads[index] != j->e[bad].orig[0]) index++;
     return np_fail(c, NEAP_E_ARG,
                    "the norm is not finite: gradient %d holds %s; all gradients are left as they were",
                    index + c->base, isnan(most) ? "NaN" : "inf");
 }
 
-int neap_clip_grad_norm(neap_ctx *c, int n, neap_tensor *const *grads, double max_norm, double *norm)
+int neap_clip_grad_norm(neap_ctx *c, int n, neap_tensor *const *grads, double max_norm,
+                        int error_if_nonfinite, double *norm)
 {
     if (np_pending(c)) return -1;
     const char *outer = c->op_name;
@@ -341,10 +436,10 @@ int neap_clip_grad_norm(neap_ctx *c, int n, neap_tensor *const *grads, double ma
     if (!ok) return finish(c, outer, false);
     if (j.chunks) {
         j.partial = np_obj_new(c, (size_t)j.chunks * sizeof *j.partial);
-        ok =
-            j.partial && list_norm(c, &j, 1, norm) && (isfinite(*norm) || rescue_norm(c, &j, n, grads, norm));
+        ok = j.partial && list_norm(c, &j, 1, norm) &&
+             (isfinite(*norm) || rescue_norm(c, &j, n, grads, error_if_nonfinite, norm));
         double s = max_norm / (*norm + 1e-6);
-        if (ok && s < 1) {
+        if (ok && s < 1 && isfinite(*norm)) {
             j.kind = OPTIM_SCALE;
             j.writes = 1;
             j.k[0] = s;
@@ -353,6 +448,24 @@ int neap_clip_grad_norm(neap_ctx *c, int n, neap_tensor *const *grads, double ma
         }
     }
     optim_free(c, &j, n ? n : 1);
+    return finish(c, outer, ok);
+}
+
+int neap_clip_grad_value(neap_ctx *c, int n, neap_tensor *const *grads, double max)
+{
+    if (np_pending(c)) return -1;
+    const char *outer = c->op_name;
+    c->op_name = "clip_grad_value";
+    if (!(max >= 0))
+        return finish(c, outer, np_fail(c, NEAP_E_ARG, "the bound is %g, it must be at least 0", max));
+    optim_job j = {.kind = OPTIM_CLAMP, .n_arrays = 1, .writes = 1, .k = {max}};
+    neap_tensor *const *const lists[] = {grads};
+    static const char *const names[] = {"clipped gradient"};
+    bool ok = optim_begin(c, &j, n, lists, names, 0);
+    if (ok) {
+        ok = optim_run(c, &j);
+        optim_free(c, &j, n ? n : 1);
+    }
     return finish(c, outer, ok);
 }
 #endif

@@ -71,7 +71,7 @@ static double step(neap_ctx *c, model *net, neap_tensor *x, neap_tensor *y, int 
                         .weight_decay = 1e-4,
                         .step = number,
                         .decoupled = 1};
-        neap_adamw_step(c, &o, PARAMS, net->p, grads, net->m, net->v);
+        neap_adamw_step(c, &o, PARAMS, net->p, grads, net->m, net->v, NULL);
         neap_item(c, error, &loss);
     }
     for (int i = 0; i < PARAMS; i++) neap_free(grads[i]);

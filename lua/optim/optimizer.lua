@@ -17,7 +17,18 @@ function Optimizer.buffer(p)
   return t
 end
 
-local function check_lr(who, lr)
+-- The buffers called `name` of all states, made where they are missing.
+function Optimizer.buffers(name, params, states)
+  local list = {}
+  for i, state in ipairs(states) do
+    state[name] = state[name] or Optimizer.buffer(params[i])
+    list[i] = state[name]
+  end
+  return list
+end
+
+--- The rate, checked: a number of at least 0 or a function of the step.
+function Optimizer.check_lr(who, lr)
   if type(lr) == "function" then return lr end
   if type(lr) ~= "number" or lr < 0 or lr ~= lr then
     util.fail("E-ARG", "%s: lr must be a number of at least 0 or a function of the step, got %s", who, util.kind(lr))
@@ -42,6 +53,13 @@ local function check_params(who, params)
   return params
 end
 
+--- A checked copy of a list of parameters.
+function Optimizer.list(who, params)
+  local list = {}
+  for i, p in ipairs(check_params(who, params)) do list[i] = p end
+  return list
+end
+
 -- The group's own settings over the optimizer's.
 local function new_group(who, class, given, defaults)
   local group = {}
@@ -52,9 +70,8 @@ local function new_group(who, class, given, defaults)
   for key in pairs(given) do
     if key ~= "params" and class.defaults[key] == nil then util.options(who, { [key] = given[key] }, class.options) end
   end
-  check_lr(who, group.lr)
-  group.params = {}
-  for i, p in ipairs(check_params(who, given.params)) do group.params[i] = p end
+  Optimizer.check_lr(who, group.lr)
+  group.params = Optimizer.list(who, given.params)
   return group
 end
 
@@ -84,6 +101,7 @@ function methods:zero_grad()
     for _, p in ipairs(group.params) do p.grad = nil end
   end
 end
+Optimizer.zero_grad = methods.zero_grad
 
 local function lr_at(lr, step)
   if type(lr) ~= "function" then return lr end
@@ -212,23 +230,28 @@ function methods:load_state_dict(dict)
   end)
 end
 
--- opt.lr is the rate of the first group's next step; setting it sets every group's.
-local function read(self, key)
-  if methods[key] then return methods[key] end
-  local hidden = getmetatable(self).hidden
-  if key == "lr" then return lr_at(self.groups[1].lr, hidden.steps + 1) end
-  if key == "steps" then return hidden.steps end
-  return nil
-end
-
-local function write(self, key, value)
-  local hidden = getmetatable(self).hidden
-  if key ~= "lr" then
-    util.fail("E-ARG", "optim.%s: field '%s' cannot be set; lr can, and the fields of opt.groups[i]",
-      hidden.class.name, tostring(key))
-  end
-  check_lr("optim." .. hidden.class.name, value)
-  for _, group in ipairs(self.groups) do group.lr = value end
+--- The object that scripts hold: own methods, groups, and what is hidden (class, steps, state). opt.lr is the rate of
+-- the first group's next step; setting it sets every group's.
+function Optimizer.object(own, class, groups, hidden)
+  local who = "optim." .. class.name
+  hidden.class = class
+  return setmetatable({ groups = groups }, {
+    __index = function(self, key)
+      if own[key] then return own[key] end
+      if key == "lr" then return lr_at(self.groups[1].lr, hidden.steps + 1) end
+      if key == "steps" then return hidden.steps end
+      return nil
+    end,
+    __newindex = function(self, key, value)
+      if key ~= "lr" then
+        util.fail("E-ARG", "%s: field '%s' cannot be set; lr can, and the fields of opt.groups[i]", who, tostring(key))
+      end
+      Optimizer.check_lr(who, value)
+      for _, group in ipairs(self.groups) do group.lr = value end
+    end,
+    __name = "neap.Optimizer", hidden = hidden,
+    __tostring = function() return ("%s(%d group%s)"):format(who, #groups, #groups == 1 and "" or "s") end,
+  })
 end
 
 --- Makes a constructor optim.<name>(params, options).
@@ -245,11 +268,7 @@ function Optimizer.class(class)
     end
     local groups = read_groups(who, class, params, defaults)
     for _, group in ipairs(groups) do class.check(who, group) end
-    local hidden = { class = class, steps = 0, state = setmetatable({}, { __mode = "k" }) }
-    return setmetatable({ groups = groups }, {
-      __index = read, __newindex = write, __name = "neap.Optimizer", hidden = hidden,
-      __tostring = function() return ("%s(%d group%s)"):format(who, #groups, #groups == 1 and "" or "s") end,
-    })
+    return Optimizer.object(methods, class, groups, { steps = 0, state = setmetatable({}, { __mode = "k" }) })
   end
 end
 

@@ -54,4 +54,78 @@ function schedule.step(options)
   return function(step) return lr * factor ^ ((step - 1) // every) end
 end
 
+--- Multiplied by `factor` at each step of the list `at`: from step at[i] on, i times. Options: lr, at, factor = 0.1.
+function schedule.multi_step(options)
+  local who = "optim.schedule.multi_step"
+  options = util.options(who, options, { "lr", "at", "factor" })
+  local lr, factor = util.number(who, "lr", options.lr), util.number(who, "factor", options.factor or 0.1)
+  if type(options.at) ~= "table" then
+    util.fail("E-ARG", "%s: needs at = a list of steps such as {1000, 2000}, got %s", who, util.kind(options.at))
+  end
+  local at = {}
+  for i, step in ipairs(options.at) do at[i] = util.number(who, "at", step) end
+  return function(step)
+    local value = lr
+    for _, from in ipairs(at) do
+      if step >= from then value = value * factor end
+    end
+    return value
+  end
+end
+
+--- Multiplied by `factor` every step. Options: lr, factor.
+function schedule.exponential(options)
+  options = read("optim.schedule.exponential", options, { "lr", "factor" }, { "lr", "factor" })
+  local lr, factor = options.lr, options.factor
+  return function(step) return lr * factor ^ (step - 1) end
+end
+
+--- From lr to `min` at step `total` as (1 - t)^power. Options: lr, total, power = 1, warmup = 0, min = 0.
+function schedule.polynomial(options)
+  options = read("optim.schedule.polynomial", options, { "lr", "total", "power", "warmup", "min" }, { "lr", "total" })
+  local lr, low, power = options.lr, options.min or 0, options.power or 1
+  return warmed(lr, options.warmup or 0, options.total, function(t) return low + (lr - low) * (1 - t) ^ power end)
+end
+
+--- One cycle (Smith and Topin, 2018): half a cosine up from lr / `divide` to lr during the part `rise` of the steps,
+-- then half a cosine down to lr / `divide` / `final`. Options: lr, total, rise = 0.3, divide = 25, final = 1e4.
+function schedule.one_cycle(options)
+  options = read("optim.schedule.one_cycle", options, { "lr", "total", "rise", "divide", "final" }, { "lr", "total" })
+  local lr, total, rise = options.lr, options.total, options.rise or 0.3
+  local first = lr / (options.divide or 25)
+  local last = first / (options.final or 1e4)
+  local top = rise * total - 1
+  local function cosine(from, to, t) return to + (from - to) * 0.5 * (1 + math.cos(math.pi * t)) end
+  return function(step)
+    step = math.min(step, total) - 1
+    if step <= top then return cosine(first, lr, top > 0 and step / top or 1) end
+    return cosine(lr, last, (step - top) / (total - 1 - top))
+  end
+end
+
+--- One schedule after another: schedule.join{ {100, warmup}, {1000, cosine}, rest } runs `warmup` for 100 steps, then
+-- `cosine` for 1000, then `rest`; each counts its steps from 1.
+function schedule.join(parts)
+  local who = "optim.schedule.join"
+  if type(parts) ~= "table" or #parts == 0 then
+    util.fail("E-ARG", "%s: needs a list of {steps, schedule}, got %s", who, util.kind(parts))
+  end
+  local list = {}
+  for i, part in ipairs(parts) do
+    local last = i == #parts
+    local steps, fn = math.huge, part
+    if type(part) == "table" and not (last and util.callable(part)) then steps, fn = part[1], part[2] end
+    if not util.callable(fn) or type(steps) ~= "number" then
+      util.fail("E-ARG", "%s: part %d must be {steps, schedule}%s", who, i, last and " or a schedule" or "")
+    end
+    list[i] = { steps = last and math.huge or steps, fn = fn }
+  end
+  return function(step)
+    for _, part in ipairs(list) do
+      if step <= part.steps then return part.fn(step) end
+      step = step - part.steps
+    end
+  end
+end
+
 return schedule

@@ -22,13 +22,7 @@ return {
     end,
     new_state = function(p, group) return { buffer = group.momentum ~= 0 and Optimizer.buffer(p) or nil } end,
     update = function(group, lr, step, params, states)
-      local buffers = group.momentum ~= 0 and {} or nil
-      if buffers then
-        for i, state in ipairs(states) do
-          state.buffer = state.buffer or Optimizer.buffer(params[i])
-          buffers[i] = state.buffer
-        end
-      end
+      local buffers = group.momentum ~= 0 and Optimizer.buffers("buffer", params, states) or nil
       neap.sgd_step({
         lr = lr, momentum = group.momentum, dampening = group.dampening, weight_decay = group.weight_decay,
         nesterov = group.nesterov, first = step == 1,

@@ -254,11 +254,11 @@ static void adamw_follows_the_paper(void **st)
                     *m = neap_zeros(c, 1, &n, (neap_dtype)t, 0), *v = neap_zeros(c, 1, &n, (neap_dtype)t, 0),
                     *none = NULL;
         neap_adamw o = {sizeof o, 0.1, 0.9, 0.999, 1e-8, 0.01, 1, 1};
-        assert_int_equal(neap_adamw_step(c, &o, 1, &p, &g, &m, &v), 0);
+        assert_int_equal(neap_adamw_step(c, &o, 1, &p, &g, &m, &v, NULL), 0);
         double x = np_load_double((neap_dtype)t, np_ptr(p) + (size_t)(n - 1) * np_itemsize(p));
         assert_true(fabs(x - 0.899) < (t >= NEAP_FLOAT16 ? 4e-3 : 1e-6)); /* 1 - lr wd - lr */
         assert_true(neap_tensor_version(p) > 0 && neap_tensor_version(m) > 0);
-        assert_int_equal(neap_adamw_step(c, &o, 1, &p, &none, &m, &v), 0); /* no gradient: skipped */
+        assert_int_equal(neap_adamw_step(c, &o, 1, &p, &none, &m, &v, NULL), 0); /* no gradient: skipped */
         assert_true(x == np_load_double((neap_dtype)t, np_ptr(p)));
         neap_free(p), neap_free(g), neap_free(m), neap_free(v);
     }
@@ -293,18 +293,18 @@ static void clipping_keeps_the_norm_finite(void **st)
     const int64_t two = 2, hundred = 100;
     double norm, huge = 1e200;
     neap_tensor *g = neap_from_data(c, 1, &two, NEAP_FLOAT32, pair), *list[3] = {g, NULL, NULL};
-    assert_int_equal(neap_clip_grad_norm(c, 2, list, 1, &norm), 0);
+    assert_int_equal(neap_clip_grad_norm(c, 2, list, 1, 1, &norm), 0);
     assert_true(norm == 5 && fabsf(NP_DATA(float, g)[0] - 0.59999988f) < 1e-7f &&
                 fabsf(NP_DATA(float, g)[1] - 0.79999984f) < 1e-7f);
     list[1] = neap_full(c, 1, &hundred, 1e20, NEAP_FLOAT32, 0);
-    assert_int_equal(neap_clip_grad_norm(c, 2, list, 1, &norm), 0);
+    assert_int_equal(neap_clip_grad_norm(c, 2, list, 1, 1, &norm), 0);
     assert_true(fabs(norm / 1e21 - 1) < 1e-6 && fabsf(NP_DATA(float, list[1])[7] - 0.1f) < 1e-6f);
     list[2] = neap_full(c, 1, &two, huge, NEAP_FLOAT64, 0); /* squares beyond double */
-    assert_int_equal(neap_clip_grad_norm(c, 1, list + 2, 1, &norm), 0);
+    assert_int_equal(neap_clip_grad_norm(c, 1, list + 2, 1, 1, &norm), 0);
     assert_true(fabs(norm / (huge * sqrt(2)) - 1) < 1e-12);
     NP_DATA(float, list[1])[3] = INFINITY;
     NP_DATA(float, g)[0] = 9;
-    assert_int_not_equal(neap_clip_grad_norm(c, 2, list, 1, &norm), 0);
+    assert_int_not_equal(neap_clip_grad_norm(c, 2, list, 1, 1, &norm), 0);
     assert_non_null(strstr(neap_error_message(c), "gradient 1 holds inf"));
     neap_clear_error(c);
     assert_true(NP_DATA(float, g)[0] == 9);

@@ -212,6 +212,27 @@ describe("clip_grad_norm_", function()
   end)
 end)
 
+describe("clipping", function()
+  it("by a norm that is not finite names the gradient and changes none", function()
+    local a, b = parameter { 0.0, 0.0 }, parameter { 0.0 };
+    (a:sum() * 2 + b:sum() * math.huge):backward()
+    local err = refused("E-ARG", optim.clip_grad_norm_, { a, b }, 1)
+    assert.is_truthy(err:find("gradient 2 holds inf", 1, true))
+    assert.equal(math.huge, optim.clip_grad_norm_({ a, b }, 1, { error_if_nonfinite = false }))
+    assert.same({ 2.0, 2.0 }, a.grad:totable())
+    assert.equal(math.huge, b.grad:item())
+  end)
+
+  it("by value clamps every element", function()
+    local a, b = parameter { 0.0, 0.0, 0.0 }, parameter { 0.0 };
+    (a * neap.tensor({ -3, 0.5, 3 }, { dtype = "float64" })):sum():backward()
+    optim.clip_grad_value_({ a, b }, 1)
+    assert.same({ -1.0, 0.5, 1.0 }, a.grad:totable())
+    assert.is_nil(b.grad)
+    refused("E-ARG", optim.clip_grad_value_, { a }, -1)
+  end)
+end)
+
 describe("schedules", function()
   it("are functions of the step, from 1", function()
     local cosine = optim.schedule.cosine { lr = 1, warmup = 10, total = 110, min = 0.1 }
@@ -227,5 +248,26 @@ describe("schedules", function()
     local step = optim.schedule.step { lr = 1, every = 10, factor = 0.5 }
     assert.same({ 1, 1, 0.5, 0.25 }, { step(1) // 1, step(10), step(11), step(21) })
     refused("E-ARG", optim.schedule.cosine, { lr = 1 })
+  end)
+
+  it("fall at given steps, by powers, in one cycle, and one after another", function()
+    local schedule = optim.schedule
+    local multi = schedule.multi_step { lr = 1, at = { 10, 20 }, factor = 0.5 }
+    assert.same({ 1, 0.5, 0.5, 0.25 }, { multi(9) // 1, multi(10), multi(19), multi(20) })
+    local exponential = schedule.exponential { lr = 2, factor = 0.5 }
+    assert.same({ 2.0, 1.0, 0.25 }, { exponential(1), exponential(2), exponential(4) })
+    assert.equal(0.25, schedule.polynomial { lr = 1, total = 100, power = 2 }(50))
+    -- PyTorch's OneCycleLR(max_lr = 1, total_steps = 10): its rates at the first, the third and the last step.
+    local cycle = schedule.one_cycle { lr = 1, total = 10 }
+    assert.is_true(math.abs(cycle(1) - 0.04) < 1e-15)
+    assert.is_true(math.abs(cycle(2) - 0.52) < 1e-12)
+    assert.is_true(math.abs(cycle(3) - 1) < 1e-15)
+    assert.is_true(math.abs(cycle(10) - 4e-6) < 1e-15)
+    assert.equal(cycle(10), cycle(11))
+    local joined = schedule.join { { 3, multi }, { 2, exponential }, function(step) return -step end }
+    assert.same({ 1, 1, 1, 2, 1, -1, -2 },
+      { joined(1) // 1, joined(2) // 1, joined(3) // 1, joined(4) // 1, joined(5) // 1, joined(6), joined(7) })
+    refused("E-ARG", schedule.join, { { 3 } })
+    refused("E-ARG", schedule.multi_step, { lr = 1, at = 3 })
   end)
 end)
