@@ -3417,26 +3417,9 @@ function neap.optim.RMSprop(params, options) end
 ---@param options? { lr?: any, lr_decay?: any, eps?: any, weight_decay?: any }
 function neap.optim.Adagrad(params, options) end
 
---- `nil:step(closure)`
----
---- Up to max_iter iterations. closure() clears the gradients, computes the loss, calls backward and returns the loss; it is called several times. Returns the loss before the step, a number.
----@param closure any
-function LBFGS:step(closure) end
-
---- `nil:state_dict()`
----
---- Everything a resumed run needs.
-function LBFGS:state_dict() end
-
---- `nil:load_state_dict(dict)`
----
---- Restores what state_dict gave. The parameters must have as many elements, in the same order.
----@param dict any
-function LBFGS:load_state_dict(dict) end
-
 --- `optim.LBFGS(params, {lr = 1, max_iter = 20, max_eval = nil, history = 100, line_search = nil})`
 ---
---- L-BFGS: a quasi-Newton method for small smooth problems without noise (Liu and Nocedal, 1989). The direction is -H g, with H built from the last `history` changes of position and gradient by the two-loop recursion (Nocedal and Wright, algorithm 7.4). One step makes up to max_iter iterations. params: one list, all of one dtype. max_iter: iterations a step; max_eval: calls of the closure a step, by default 1.25 max_iter; history: pairs of changes kept, each of the size of two lists of parameters; line_search: "strong_wolfe", or nil for steps of length lr. tolerance_grad = 1e-7 and tolerance_change = 1e-9 end a step early. Use float64 and the line search for fits: `opt:step(function() opt:zero_grad() local loss = f() loss:backward() return loss end)`.
+--- L-BFGS: a quasi-Newton method for small smooth problems without noise (Liu and Nocedal, 1989). The direction is -H g, with H built from the last `history` changes of position and gradient by the two-loop recursion (Nocedal and Wright, algorithm 7.4). One step makes up to max_iter iterations. params: one list, all of one dtype. max_iter: iterations a step; max_eval: calls of the closure a step, by default 1.25 max_iter; history: pairs of changes kept, each of the size of two lists of parameters; line_search: "strong_wolfe", or nil for steps of length lr. tolerance_grad = 1e-7 and tolerance_change = 1e-9 end a step early. Use float64 and the line search for fits: `opt:step(function() opt:zero_grad() local l = f() l:backward() return l end)`.
 ---@param params neap.Tensor[]|table[]
 ---@param options? { lr?: any, max_iter?: any, max_eval?: any, history?: any, line_search?: any }
 function neap.optim.LBFGS(params, options) end
@@ -3463,7 +3446,7 @@ function Optimizer:zero_grad() end
 
 --- `opt:step()`
 ---
---- One update of every parameter that has a gradient.
+--- One update of every parameter that has a gradient. optim.LBFGS needs a closure: opt:step(function() ... return loss end), which clears the gradients, computes the loss and calls backward; it is called several times.
 function Optimizer:step() end
 
 --- `opt:state_dict()`

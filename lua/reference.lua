@@ -2215,28 +2215,10 @@ return {
       text = "Adagrad: every element has a rate of its own that falls with its gradients (Duchi, Hazan and Singer, 2011). g = grad + weight_decay p;  s = s + g^2;  p -= lr / (1 + (t - 1) lr_decay) g / (sqrt(s) + eps). params: model:parameters(), or a list of groups {params = list, lr = ...} with settings of their own. lr: a number or a function of the step.",
     },
     {
-      name = "LBFGS:step",
-      section = "optim",
-      signature = "nil:step(closure)",
-      text = "Up to max_iter iterations. closure() clears the gradients, computes the loss, calls backward and returns the loss; it is called several times. Returns the loss before the step, a number.",
-    },
-    {
-      name = "LBFGS:state_dict",
-      section = "optim",
-      signature = "nil:state_dict()",
-      text = "Everything a resumed run needs.",
-    },
-    {
-      name = "LBFGS:load_state_dict",
-      section = "optim",
-      signature = "nil:load_state_dict(dict)",
-      text = "Restores what state_dict gave. The parameters must have as many elements, in the same order.",
-    },
-    {
       name = "optim.LBFGS",
       section = "optim",
       signature = "optim.LBFGS(params, {lr = 1, max_iter = 20, max_eval = nil, history = 100, line_search = nil})",
-      text = "L-BFGS: a quasi-Newton method for small smooth problems without noise (Liu and Nocedal, 1989). The direction is -H g, with H built from the last `history` changes of position and gradient by the two-loop recursion (Nocedal and Wright, algorithm 7.4). One step makes up to max_iter iterations. params: one list, all of one dtype. max_iter: iterations a step; max_eval: calls of the closure a step, by default 1.25 max_iter; history: pairs of changes kept, each of the size of two lists of parameters; line_search: \"strong_wolfe\", or nil for steps of length lr. tolerance_grad = 1e-7 and tolerance_change = 1e-9 end a step early. Use float64 and the line search for fits: `opt:step(function() opt:zero_grad() local loss = f() loss:backward() return loss end)`.",
+      text = "L-BFGS: a quasi-Newton method for small smooth problems without noise (Liu and Nocedal, 1989). The direction is -H g, with H built from the last `history` changes of position and gradient by the two-loop recursion (Nocedal and Wright, algorithm 7.4). One step makes up to max_iter iterations. params: one list, all of one dtype. max_iter: iterations a step; max_eval: calls of the closure a step, by default 1.25 max_iter; history: pairs of changes kept, each of the size of two lists of parameters; line_search: \"strong_wolfe\", or nil for steps of length lr. tolerance_grad = 1e-7 and tolerance_change = 1e-9 end a step early. Use float64 and the line search for fits: `opt:step(function() opt:zero_grad() local l = f() l:backward() return l end)`.",
     },
     {
       name = "optim.clip_grad_norm_",
@@ -2260,7 +2242,7 @@ return {
       name = "Optimizer:step",
       section = "optim",
       signature = "opt:step()",
-      text = "One update of every parameter that has a gradient.",
+      text = "One update of every parameter that has a gradient. optim.LBFGS needs a closure: opt:step(function() ... return loss end), which clears the gradients, computes the loss and calls backward; it is called several times.",
     },
     {
       name = "Optimizer:state_dict",

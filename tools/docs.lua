@@ -169,7 +169,7 @@ local lua_sources = {
   { file = "lua/optim/adamw.lua", section = "optim", owners = {}, head = true },
   { file = "lua/optim/rmsprop.lua", section = "optim", owners = {}, head = true },
   { file = "lua/optim/adagrad.lua", section = "optim", owners = {}, head = true },
-  { file = "lua/optim/lbfgs.lua", section = "optim", owners = { methods = "LBFGS:" }, head = true },
+  { file = "lua/optim/lbfgs.lua", section = "optim", owners = {}, head = true },
   { file = "lua/optim/init.lua", section = "optim", owners = { optim = "optim." } },
   { file = "lua/optim/optimizer.lua", section = "optim", owners = { methods = "Optimizer:" } },
   { file = "lua/optim/schedule.lua", section = "optim", owners = { schedule = "optim.schedule." } },

@@ -136,7 +136,7 @@ local function iterate(self, state, closure)
   return first_loss
 end
 
---- Up to max_iter iterations. closure() clears the gradients, computes the loss, calls backward and returns the loss;
+-- Up to max_iter iterations. closure() clears the gradients, computes the loss, calls backward and returns the loss;
 -- it is called several times. Returns the loss before the step, a number.
 function methods:step(closure)
   if not util.callable(closure) then
@@ -150,7 +150,7 @@ function methods:step(closure)
   return neap.scope_end(scope, loss)
 end
 
---- Everything a resumed run needs.
+-- Everything a resumed run needs.
 function methods:state_dict()
   local hidden = getmetatable(self).hidden
   local group, state, settings = self.groups[1], {}, {}
@@ -170,7 +170,7 @@ local function copy_of(v)
   return copy
 end
 
---- Restores what state_dict gave. The parameters must have as many elements, in the same order.
+-- Restores what state_dict gave. The parameters must have as many elements, in the same order.
 function methods:load_state_dict(dict)
   local group = self.groups[1]
   if type(dict) ~= "table" or dict.class ~= "LBFGS" then
@@ -201,7 +201,7 @@ local function check(group)
   local first = group.params[1]
   for i, p in ipairs(group.params) do
     if p.dtype ~= first.dtype or p.device ~= first.device then
-      util.fail("E-DTYPE", "%s: all parameters must share dtype and device; parameter 1 is %s on %s, parameter %d is %s "
+      util.fail("E-DTYPE", "%s: parameters must share dtype and device; parameter 1 is %s on %s, parameter %d is %s "
         .. "on %s", who, first.dtype, first.device, i, p.dtype, p.device)
     end
   end
@@ -211,8 +211,8 @@ end
 -- params: one list, all of one dtype. max_iter: iterations a step; max_eval: calls of the closure a step, by default
 -- 1.25 max_iter; history: pairs of changes kept, each of the size of two lists of parameters; line_search:
 -- "strong_wolfe", or nil for steps of length lr. tolerance_grad = 1e-7 and tolerance_change = 1e-9 end a step early.
--- Use float64 and the line search for fits: `opt:step(function() opt:zero_grad() local loss = f() loss:backward() return
--- loss end)`.
+-- Use float64 and the line search for fits: `opt:step(function() opt:zero_grad() local l = f() l:backward() return l
+-- end)`.
 local function LBFGS(params, given)
   given = util.options(who, given, options)
   local group = { lr = 1, max_iter = 20, history = 100, tolerance_grad = 1e-7, tolerance_change = 1e-9 }

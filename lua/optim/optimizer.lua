@@ -112,7 +112,8 @@ local function lr_at(lr, step)
   return value
 end
 
---- One update of every parameter that has a gradient.
+--- One update of every parameter that has a gradient. optim.LBFGS needs a closure: opt:step(function() ... return loss
+-- end), which clears the gradients, computes the loss and calls backward; it is called several times.
 function methods:step()
   local scope <close> = neap.scope_begin()
   local hidden = getmetatable(self).hidden
