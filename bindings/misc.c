@@ -101,7 +101,7 @@ static int memory_stats(lua_State *L)
     neap_memory m = {.size = sizeof m};
     if (neap_memory_stats(st->c, device_arg(L, st, "memory_stats"), &m))
         return nl_raise(L, st, "memory_stats");
-    lua_createtable(L, 0, 20);
+    lua_createtable(L, 0, 21);
     const struct {
         const char *name;
         int64_t v;
@@ -110,6 +110,7 @@ static int memory_stats(lua_State *L)
                   {"limit", m.limit},
                   {"reserved", m.reserved},
                   {"cached", m.cached},
+                  {"scratch", m.scratch},
                   {"storages", m.storages},
                   {"nodes", m.nodes},
                   {"slots", m.slots},

@@ -440,6 +440,7 @@ typedef struct neap_memory {
     int64_t live, peak, limit, reserved, cached;
     int64_t by[8], peak_by[8]; /* SAME-ORDER neap_category */
     int64_t storages, nodes, slots, regions, markers, pass_entries;
+    int64_t scratch; /* the most that kernels packed operands into since the peak was reset; not in peak */
 } neap_memory;
 NEAP_API int neap_memory_stats(neap_ctx *c, int device, neap_memory *out);
 NEAP_API void neap_reset_peak(neap_ctx *c, int device);

@@ -2953,7 +2953,7 @@ function Tensor:release() end
 
 --- `neap.memory_stats([device]) -> table`
 ---
---- Bytes: live, peak, reserved, cached, limit, by = {param =, grad =, optimizer =, saved =, temp =, workspace =, staging =, user =}, peak_by; counts: storages, handles, nodes, slots, regions, scopes, functions.
+--- Bytes: live, peak, reserved, cached, limit, by = {param =, grad =, optimizer =, saved =, temp =, workspace =, staging =, user =}, peak_by, scratch (the most that kernels packed operands into since reset_peak: not in live or peak, as it depends on threads and OpenBLAS); counts: storages, handles, nodes, slots, regions, scopes, functions.
 --- ```lua
 --- print(neap.memory_stats().live)
 --- ```

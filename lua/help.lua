@@ -313,7 +313,9 @@ assert(last:sum():item() == 4)]] },
     [[neap.ones(3):release()]] },
   { "neap.memory_stats", "neap.memory_stats([device]) -> table",
     "Bytes: live, peak, reserved, cached, limit, by = {param =, grad =, optimizer =, saved =, temp =, workspace =, "
-    .. "staging =, user =}, peak_by; counts: storages, handles, nodes, slots, regions, scopes, functions.",
+    .. "staging =, user =}, peak_by, scratch (the most that kernels packed operands into since reset_peak: not in live "
+    .. "or peak, as it depends on threads and OpenBLAS); counts: storages, handles, nodes, slots, regions, scopes, "
+    .. "functions.",
     [[print(neap.memory_stats().live)]] },
   { "neap.reset_peak", "neap.reset_peak([device])", "The peak starts anew at what is live.", [[neap.reset_peak()]] },
   { "neap.memory_limit", "neap.memory_limit(device, bytes[, fn, ...]) -> results | guard",

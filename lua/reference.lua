@@ -1804,7 +1804,7 @@ return {
       name = "neap.memory_stats",
       section = "memory",
       signature = "neap.memory_stats([device]) -> table",
-      text = "Bytes: live, peak, reserved, cached, limit, by = {param =, grad =, optimizer =, saved =, temp =, workspace =, staging =, user =}, peak_by; counts: storages, handles, nodes, slots, regions, scopes, functions.",
+      text = "Bytes: live, peak, reserved, cached, limit, by = {param =, grad =, optimizer =, saved =, temp =, workspace =, staging =, user =}, peak_by, scratch (the most that kernels packed operands into since reset_peak: not in live or peak, as it depends on threads and OpenBLAS); counts: storages, handles, nodes, slots, regions, scopes, functions.",
       example = "print(neap.memory_stats().live)",
     },
     {

@@ -80,6 +80,7 @@ void np_mem_reset_peak(np_mem *m)
 {
     m->peak = m->live;
     memcpy(m->peak_by, m->by, sizeof m->by);
+    m->scratch_peak = m->scratch;
 }
 
 static bool over_limit(const np_mem *m, size_t bytes)
@@ -172,11 +173,11 @@ static void *from_system(np_mem *m, size_t size, int bin)
 typedef enum refusal { NONE, LIVE_LIMIT, RESERVED_LIMIT, NO_MEMORY } refusal;
 
 /* One attempt, in the order of the promises: limit, cache, cap, system. */
-static refusal try_take(np_mem *m, size_t bytes, void **out)
+static refusal try_take(np_mem *m, size_t bytes, bool limited, void **out)
 {
     int bin;
     size_t size = block_size(bytes, &bin);
-    if (over_limit(m, bytes)) return LIVE_LIMIT;
+    if (limited && over_limit(m, bytes)) return LIVE_LIMIT;
     if ((*out = from_cache(m, size, bin))) return NONE;
     if (m->reserved_limit > 0 && (int64_t)size > m->reserved_limit - m->reserved) return RESERVED_LIMIT;
     return (*out = from_system(m, size, bin)) ? NONE : NO_MEMORY;
@@ -185,32 +186,44 @@ static refusal try_take(np_mem *m, size_t bytes, void **out)
 /* 0 bytes need an address and no memory; nobody reads or writes through it. */
 static _Alignas(64) const unsigned char nothing[64];
 
-void *np_mem_take(np_mem *m, size_t bytes, neap_category cat)
+/* A block, not yet counted; NULL with the error recorded. `limited`: it is going to be live. */
+static void *take_block(np_mem *m, size_t bytes, bool limited)
 {
     neap_ctx *c = m->c;
     if (np_alloc_should_fail(c) || bytes > MAX_BYTES) return np_fail_nomem(c, bytes);
     m->n_alloc++;
-    if (bytes == 0) {
-        np_mem_add(m, 0, cat);
-        return (void *)nothing;
-    }
+    if (bytes == 0) return (void *)nothing;
     void *p = NULL;
-    refusal why = try_take(m, bytes, &p);
+    refusal why = try_take(m, bytes, limited, &p);
     if (why != NONE && why != LIVE_LIMIT && m->cached > 0) {
         np_mem_trim(m);
-        why = try_take(m, bytes, &p);
+        why = try_take(m, bytes, limited, &p);
     }
     if (why != NONE && press(m, bytes)) {
         if (why != LIVE_LIMIT) np_mem_trim(m);
-        why = try_take(m, bytes, &p);
+        why = try_take(m, bytes, limited, &p);
     }
     switch (why) {
-    case NONE: break;
+    case NONE: return p;
     case LIVE_LIMIT: return fail_limit(m, bytes);
     case RESERVED_LIMIT: return fail_reserve(m, bytes);
-    case NO_MEMORY: return np_fail_nomem(c, bytes);
+    default: return np_fail_nomem(c, bytes);
     }
-    np_mem_add(m, bytes, cat);
+}
+
+void *np_mem_take(np_mem *m, size_t bytes, neap_category cat)
+{
+    void *p = take_block(m, bytes, true);
+    if (p) np_mem_add(m, bytes, cat);
+    return p;
+}
+
+void *np_mem_take_scratch(np_mem *m, size_t bytes)
+{
+    void *p = take_block(m, bytes, false);
+    if (!p) return NULL;
+    m->scratch += (int64_t)bytes;
+    if (m->scratch > m->scratch_peak) m->scratch_peak = m->scratch;
     return p;
 }
 
@@ -221,10 +234,8 @@ static np_mem_block *take_out_live(np_mem *m, const void *p)
     return pop_node(at);
 }
 
-void np_mem_give(np_mem *m, void *p, size_t bytes, neap_category cat)
+static void give_block(np_mem *m, void *p, size_t bytes)
 {
-    if (!p) return;
-    np_mem_uncount(m, bytes, cat);
     if (bytes == 0) return;
     int bin;
     size_t size = block_size(bytes, &bin);
@@ -232,6 +243,20 @@ void np_mem_give(np_mem *m, void *p, size_t bytes, neap_category cat)
     if (bin >= 0) b->p = p, b->bytes = size;
     m->cached += (int64_t)b->bytes;
     push_node(bin >= 0 ? &m->bins[bin] : &m->big, b);
+}
+
+void np_mem_give(np_mem *m, void *p, size_t bytes, neap_category cat)
+{
+    if (!p) return;
+    np_mem_uncount(m, bytes, cat);
+    give_block(m, p, bytes);
+}
+
+void np_mem_give_scratch(np_mem *m, void *p, size_t bytes)
+{
+    if (!p) return;
+    m->scratch -= (int64_t)bytes;
+    give_block(m, p, bytes);
 }
 
 bool np_mem_count_slow(np_mem *m, size_t bytes, neap_category cat)

@@ -2,8 +2,9 @@
  *
  * Invariants. Tensor bytes are counted as requested bytes (numel x itemsize), per device and category,
  * live and peak, exactly: `live` never includes rounding, cache or metadata, and `peak_by` is
- * `by` at the moment of the peak. A limit is
- * checked before memory is taken. Every allocation of the core, bytes or object, may fail, and a test can
+ * `by` at the moment of the peak. A limit is checked before memory is taken. Scratch of kernels is counted apart:
+ * how much a kernel packs its operands into depends on who computes and with how many threads, while `live` and
+ * its peak follow from the shapes alone. Every allocation of the core, bytes or object, may fail, and a test can
  * make the N-th one fail. A cached block belongs to a size class: 4 classes per power of two (at most
  * 25 % waste) up to 64 MiB, exact multiples of 2 MiB above; blocks are 64-byte aligned, blocks of 2 MiB
  * and more are 2 MiB aligned and advised to be huge pages. */
@@ -39,9 +40,10 @@ typedef struct np_mem {
     const char *name;          /* says 0 and "cpu"; the owner of another device sets both after it */
     int64_t live, peak, limit; /* requested bytes; limit 0 = none */
     int64_t by[NP_N_CATEGORIES], peak_by[NP_N_CATEGORIES];
-    int64_t reserved, cached; /* bytes held from the system; of these, idle in the cache */
-    int64_t reserved_limit;   /* the host's cap on reserved; 0 = none */
-    int64_t storages;         /* live blocks taken or counted: take/give, count/uncount keep it */
+    int64_t scratch, scratch_peak; /* requested bytes of np_mem_take_scratch, no part of live */
+    int64_t reserved, cached;      /* bytes held from the system; of these, idle in the cache */
+    int64_t reserved_limit;        /* the host's cap on reserved; 0 = none */
+    int64_t storages;              /* live blocks taken or counted: take/give, count/uncount keep it */
     np_mem_block *bins[160];
     np_mem_block *big;       /* above 64 MiB: searched, reused when not over 1.25x */
     np_mem_block *big_live;  /* those in use: their real size is known here only */
@@ -58,6 +60,10 @@ void np_mem_close(np_mem *m); /* trims; live blocks must be gone */
  * zeroed. `give` gets the same size and the category of now. */
 void *np_mem_take(np_mem *m, size_t bytes, neap_category cat);
 void np_mem_give(np_mem *m, void *p, size_t bytes, neap_category cat);
+/* The same for room of a kernel's own that is given back before it returns, and whose size follows from more than
+ * shapes. The limit on live does not see it, as it does not see OpenBLAS's; the cap on reserved does. */
+void *np_mem_take_scratch(np_mem *m, size_t bytes);
+void np_mem_give_scratch(np_mem *m, void *p, size_t bytes);
 
 /* Counts bytes that live elsewhere (inline scalars, wrapped host memory) under the same rules: np_mem_count and
  * np_mem_uncount, in line in ctx.h. */
@@ -65,7 +71,7 @@ bool np_mem_count_slow(np_mem *m, size_t bytes, neap_category cat);
 void np_mem_recategorize(np_mem *m, size_t bytes, neap_category from, neap_category to);
 
 void np_mem_trim(np_mem *m);       /* gives the cache back to the system */
-void np_mem_reset_peak(np_mem *m); /* peak := live, peak_by := by */
+void np_mem_reset_peak(np_mem *m); /* peak := live, peak_by := by, scratch_peak := scratch */
 
 /* Small core objects (tensors, storages, nodes, hooks ...): size classes of 32 bytes up to 2048, larger
  * go to malloc. Never counted as tensor bytes. Zeroed. NULL with NEAP_E_NOMEM recorded on failure. */

@@ -152,7 +152,8 @@ int neap_memory_stats(neap_ctx *c, int device, neap_memory *out)
                        .slots = c->n_slots,
                        .regions = c->n_regions,
                        .markers = c->n_markers,
-                       .pass_entries = c->n_pass_entries};
+                       .pass_entries = c->n_pass_entries,
+                       .scratch = m->scratch_peak};
     if (size < sizeof all.size) {
         np_fail(c, NEAP_E_ARG, "neap_memory.size is not set: it must be sizeof(neap_memory)");
         return -1;

@@ -257,6 +257,34 @@ static void the_cache_is_dropped_before_the_system_is_called_empty(void **state)
     np_mem_give(m, a, 4096, NEAP_TEMP);
 }
 
+static void scratch_is_counted_apart_and_capped(void **state)
+{
+    world *w = *state;
+    np_mem *m = &w->m;
+    void *a = np_mem_take(m, 100, NEAP_TEMP);
+    m->limit = 100; /* reached, and it acts on live: scratch passes */
+    void *p = np_mem_take_scratch(m, 1000), *q = np_mem_take_scratch(m, 24);
+    assert_true(p && q);
+    assert_int_equal(1024, m->scratch);
+    np_mem_give_scratch(m, q, 24);
+    assert_int_equal(1000, m->scratch);
+    assert_int_equal(1024, m->scratch_peak);
+    assert_int_equal(100, m->live);
+    assert_int_equal(100, m->peak);
+    assert_int_equal(1, m->storages);
+    assert_int_equal(112 + 1024 + 64, m->reserved);
+    np_mem_reset_peak(m);
+    assert_int_equal(1000, m->scratch_peak);
+    m->reserved_limit = m->reserved;
+    assert_null(np_mem_take_scratch(m, 4096));
+    expect_error(w->c, NEAP_E_LIMIT);
+    assert_int_equal(1000, m->scratch);
+    np_mem_give_scratch(m, p, 1000);
+    np_mem_give(m, a, 100, NEAP_TEMP);
+    assert_int_equal(0, m->scratch);
+    assert_int_equal(m->reserved, m->cached);
+}
+
 static void no_bytes_have_an_address(void **state)
 {
     world *w = *state;
@@ -388,7 +416,7 @@ static void every_kind_of_allocation_can_fail_and_leaves_nothing(void **state)
     neap_ctx *c = w->c;
     np_mem *m = &w->m;
     size_t objects = c->obj_live;
-    for (int kind = 0; kind < 6; kind++) {
+    for (int kind = 0; kind < 7; kind++) {
         c->alloc_fail_at = 1;
         size_t cap = 0;
         switch (kind) {
@@ -397,7 +425,8 @@ static void every_kind_of_allocation_can_fail_and_leaves_nothing(void **state)
         case 2: assert_null(np_obj_new(c, 64)); break;
         case 3: assert_null(np_array_grow(c, NULL, &cap, 1, 4)); break;
         case 4: assert_null(neap_generator_new(c, 1)); break;
-        case 5: assert_int_equal(0, np_ambient_push(c, NP_AMB_GRAD, 0, NULL, NULL, NULL)); break;
+        case 5: assert_null(np_mem_take_scratch(m, 64)); break;
+        case 6: assert_int_equal(0, np_ambient_push(c, NP_AMB_GRAD, 0, NULL, NULL, NULL)); break;
         }
         assert_int_equal(0, c->alloc_fail_at);
         expect_error(c, NEAP_E_NOMEM);
@@ -406,6 +435,7 @@ static void every_kind_of_allocation_can_fail_and_leaves_nothing(void **state)
     assert_int_equal(0, m->live);
     assert_int_equal(0, m->storages);
     assert_int_equal(0, m->peak);
+    assert_int_equal(0, m->scratch_peak);
     assert_int_equal(0, w->f.calls);
     assert_null(np_ambient_get(c, NP_AMB_GRAD));
 }
@@ -422,6 +452,7 @@ int main(void)
         TEST(a_limit_refuses_before_memory_is_taken),
         TEST(pressure_is_asked_once_and_helps),
         TEST(the_cache_is_dropped_before_the_system_is_called_empty),
+        TEST(scratch_is_counted_apart_and_capped),
         TEST(no_bytes_have_an_address),
         TEST(host_blocks_are_aligned),
         TEST(random_traffic_agrees_with_a_plain_sum),

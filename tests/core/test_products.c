@@ -157,6 +157,45 @@ static void threads_change_no_bit(void **st)
         }
 }
 
+/* The bytes of a product are its result's, under a limit of just as many, whoever computes, with any number of
+ * threads and in any layout; what the operands are packed into is told apart. */
+static void check_bytes(int threads, neap_dtype t, int layout)
+{
+    neap_ctx *c = new_ctx(threads);
+    neap_tensor *a = laid_out(c, layout, 300, 70, t), *b = laid_out(c, layout, 70, 200, t);
+    neap_memory before = {.size = sizeof before}, after = before;
+    assert_int_equal(neap_memory_stats(c, 0, &before), 0);
+    int64_t bytes = 300 * 200 * (int64_t)np_dtype_size(t);
+    neap_reset_peak(c, 0);
+    assert_int_equal(neap_memory_limit(c, 0, before.live + bytes), 0);
+    neap_tensor *y = neap_matmul(c, a, b);
+    if (!y) fail_msg("%s", neap_error_message(c));
+    assert_int_equal(neap_memory_stats(c, 0, &after), 0);
+    assert_int_equal(before.live + bytes, after.peak);
+    assert_int_equal(before.live + bytes, after.live);
+    bool own = strcmp(np_blas_describe(c), "own kernel") == 0;
+    bool blas_takes_it = !own && layout < 2 && (t == NEAP_FLOAT32 || t == NEAP_FLOAT64);
+    assert_true((after.scratch > 0) == !blas_takes_it);
+    assert_int_equal(neap_memory_limit(c, 0, before.live), 0);
+    assert_null(neap_matmul(c, a, b));
+    assert_int_equal(neap_error(c), NEAP_E_LIMIT);
+    neap_clear_error(c);
+    neap_free(a);
+    neap_free(b);
+    neap_free(y);
+    neap_ctx_free(c);
+}
+
+static void the_peak_is_the_results_bytes(void **st)
+{
+    (void)st;
+    for (int k = 0; k < 2 * 4 * 4 * 3; k++) {
+        if (k % 2) setenv("NEAP_BLAS", "none", 1);
+        check_bytes(1 + k / 2 % 3, (neap_dtype)(NEAP_FLOAT32 + k / 6 % 4), k / 24);
+        unsetenv("NEAP_BLAS");
+    }
+}
+
 static void old_results_are_not_read(void **st)
 {
     (void)st;
@@ -317,9 +356,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_layout_gives_the_plain_sum), cmocka_unit_test(own_kernel_gives_the_plain_sum),
         cmocka_unit_test(a_missing_library_is_no_error),    cmocka_unit_test(threads_change_no_bit),
-        cmocka_unit_test(old_results_are_not_read),         cmocka_unit_test(mistakes_are_explained),
-        cmocka_unit_test(ignored_rows_do_not_count),        cmocka_unit_test(adamw_follows_the_paper),
-        cmocka_unit_test(a_bad_list_changes_nothing),       cmocka_unit_test(clipping_keeps_the_norm_finite),
+        cmocka_unit_test(the_peak_is_the_results_bytes),    cmocka_unit_test(old_results_are_not_read),
+        cmocka_unit_test(mistakes_are_explained),           cmocka_unit_test(ignored_rows_do_not_count),
+        cmocka_unit_test(adamw_follows_the_paper),          cmocka_unit_test(a_bad_list_changes_nothing),
+        cmocka_unit_test(clipping_keeps_the_norm_finite),
     };
     if (getenv("NEAP_TEST_ONLY")) cmocka_set_test_filter(getenv("NEAP_TEST_ONLY"));
     return cmocka_run_group_tests_name("products, losses, optimizers", tests, NULL, NULL);

@@ -538,13 +538,13 @@ static bool with_scratch(neap_ctx *c, np_mem *mem, job *j)
     j->n_slots = (int)MIN(chunks, (int64_t)neap_get_num_threads(c));
     size_t flags = ((size_t)j->n_slots * sizeof *j->taken + 63) / 64 * 64,
            bytes = flags + j->slot_bytes * (size_t)j->n_slots;
-    char *p = np_mem_take(mem, bytes, NEAP_WORKSPACE);
+    char *p = np_mem_take_scratch(mem, bytes);
     if (!p) return false;
     j->taken = (atomic_int *)(void *)p;
     for (int i = 0; i < j->n_slots; i++) atomic_init(&j->taken[i], 0);
     j->scratch = p + flags;
     bool ok = run(c, j);
-    np_mem_give(mem, p, bytes, NEAP_WORKSPACE);
+    np_mem_give_scratch(mem, p, bytes);
     return ok;
 }
 

@@ -3,7 +3,8 @@
  * Row and column strides mean that transposes, heads and slices need no copies. The work is cut into tiles
  * from the shape alone and K is never cut, so no bit depends on the number of threads: each tile is one call
  * of single-threaded OpenBLAS (blas.c) or of our own kernel (gemm.c). Half types compute in float32, integers
- * wrap around. K = 0 counts as a product of zeros; beta = 0 never reads C. */
+ * wrap around. What tiles are packed or converted into is scratch (mem.h): the bytes that live, and their peak, are
+ * the same whoever computes, with any number of threads. K = 0 counts as a product of zeros; beta = 0 never reads C. */
 #ifndef NP_GEMM_H
 #define NP_GEMM_H
 
