@@ -3061,20 +3061,20 @@ function neap.nn.Softmax(dim) end
 ---@return neap.Module
 function neap.nn.LogSoftmax(dim) end
 
---- `nn.CrossEntropyLoss([{ignore_index =, reduction = "mean", base = 1}]) -> module`
+--- `nn.CrossEntropyLoss([{ignore_index =, weight =, label_smoothing = 0, reduction = "mean", base = 1}]) -> module`
 ---
 --- nn.cross_entropy as a module.
 --- ```lua
 --- nn.CrossEntropyLoss()(neap.randn(2, 3), neap.tensor{1, 3})
 --- ```
----@param options? { ignore_index?: any, reduction?: any, base?: any }
+---@param options? { ignore_index?: any, weight?: any, label_smoothing?: any, reduction?: any, base?: any }
 ---@return neap.Module
 function neap.nn.CrossEntropyLoss(options) end
 
---- `nn.NLLLoss([{ignore_index =, reduction = "mean", base = 1}]) -> module`
+--- `nn.NLLLoss([{ignore_index =, weight =, reduction = "mean", base = 1}]) -> module`
 ---
 --- nn.nll_loss as a module.
----@param options? { ignore_index?: any, reduction?: any, base?: any }
+---@param options? { ignore_index?: any, weight?: any, reduction?: any, base?: any }
 ---@return neap.Module
 function neap.nn.NLLLoss(options) end
 
@@ -3095,12 +3095,47 @@ function neap.nn.MSELoss(options) end
 ---@return neap.Module
 function neap.nn.L1Loss(options) end
 
---- `nn.BCEWithLogitsLoss([{reduction = "mean"}]) -> module`
+--- `nn.SmoothL1Loss([{beta = 1, reduction = "mean"}]) -> module`
+---
+--- nn.smooth_l1_loss as a module.
+---@param options? { beta?: any, reduction?: any }
+---@return neap.Module
+function neap.nn.SmoothL1Loss(options) end
+
+--- `nn.HuberLoss([{delta = 1, reduction = "mean"}]) -> module`
+---
+--- nn.huber_loss as a module.
+---@param options? { delta?: any, reduction?: any }
+---@return neap.Module
+function neap.nn.HuberLoss(options) end
+
+--- `nn.BCELoss([{weight =, reduction = "mean"}]) -> module`
+---
+--- nn.binary_cross_entropy as a module.
+---@param options? { weight?: any, reduction?: any }
+---@return neap.Module
+function neap.nn.BCELoss(options) end
+
+--- `nn.BCEWithLogitsLoss([{weight =, pos_weight =, reduction = "mean"}]) -> module`
 ---
 --- nn.binary_cross_entropy_with_logits as a module.
----@param options? { reduction?: any }
+---@param options? { weight?: any, pos_weight?: any, reduction?: any }
 ---@return neap.Module
 function neap.nn.BCEWithLogitsLoss(options) end
+
+--- `nn.KLDivLoss([{log_target = false, reduction = "mean"}]) -> module`
+---
+--- nn.kl_div as a module.
+---@param options? { log_target?: any, reduction?: any }
+---@return neap.Module
+function neap.nn.KLDivLoss(options) end
+
+--- `nn.GaussianNLLLoss([{full = false, eps = 1e-6, reduction = "mean"}]) -> module`
+---
+--- nn.gaussian_nll_loss as a module, called with (input, target, var).
+---@param options? { full?: any, eps?: any, reduction?: any }
+---@return neap.Module
+function neap.nn.GaussianNLLLoss(options) end
 
 --- `nn.Module(name[, methods]) -> class`
 ---
@@ -3272,18 +3307,30 @@ function neap.nn.Dropout(p) end
 
 --- `nn.LayerNorm(size, {eps = 1e-5, bias = true, affine = true, dtype = nil, device = nil})`
 ---
---- Normalisation over the last dimensions: mean 0 and variance 1, then scale and shift. size: the length of the last dimension.
+--- Normalisation over the last dimension, then scale and shift. size: the length of the last dimension.
 ---@param size integer|integer[]
 ---@param options? { eps?: any, bias?: any, affine?: any, dtype?: any, device?: any }
 function neap.nn.LayerNorm(size, options) end
 
+--- `nn.RMSNorm(size, {eps = 1e-6, affine = true, dtype = nil, device = nil})`
+---
+--- Normalisation over the last dimension, then scale and shift. x / sqrt(mean x^2 + eps) * weight over the last dimension, of length size (Zhang and Sennrich, 2019).
+---@param size integer|integer[]
+---@param options? { eps?: any, affine?: any, dtype?: any, device?: any }
+function neap.nn.RMSNorm(size, options) end
+
 --- `nn.Sequential(a, b, ...)`
 ---
---- Sequential: modules or functions applied one after another. or nn.Sequential{a, b, ...}. Any callables; modules among them register as 1, 2, ...
+--- Modules applied one after another, or not at all. or nn.Sequential{a, b, ...}. Any callables; modules among them register as 1, 2, ...
 ---@param a any
 ---@param b any
 ---@param ... any
 function neap.nn.Sequential(a, b, ...) end
+
+--- `nn.Identity()`
+---
+--- Modules applied one after another, or not at all. gives back what it gets.
+function neap.nn.Identity() end
 
 --- `nn.Embedding(count, dim, {padding_idx = nil, base = 1, dtype = nil, device = nil})`
 ---
@@ -3295,7 +3342,7 @@ function neap.nn.Embedding(count, dim, options) end
 
 --- `nn.cross_entropy(logits, classes, {ignore_index = nil, reduction = "mean", base = 1})`
 ---
---- -log softmax(logits)[class]. logits: (N, C), (N, C, ...) or (C); classes: the same without C, int64 from 1 to C (from 0 with base = 0). reduction: "mean" over the rows that count, "sum", or "none" for one loss a row. Rows whose class is ignore_index do not count.
+--- -log softmax(logits)[class]. logits: (N, C), (N, C, ...) or (C); classes: the same without C, int64 from 1 to C (from 0 with base = 0), or a distribution over the classes of the shape of logits. reduction: "mean" over the rows that count, "sum", or "none" for one loss a row. Rows whose class is ignore_index do not count; where none counts the mean is 0. weight = tensor (C): the weight of each class, which the mean divides by; label_smoothing = 0: the part of the target that is spread over all classes (Szegedy and others, 2016).
 ---@param logits neap.Tensor
 ---@param classes neap.Tensor
 ---@param options? { ignore_index?: any, reduction?: any, base?: any }
@@ -3303,7 +3350,7 @@ function neap.nn.cross_entropy(logits, classes, options) end
 
 --- `nn.nll_loss(log_probabilities, classes, {ignore_index = nil, reduction = "mean", base = 1})`
 ---
---- -log_probabilities[class]; shapes and options as in nn.cross_entropy.
+--- -log_probabilities[class]; shapes and options as in nn.cross_entropy, weight among them.
 ---@param log_probabilities any
 ---@param classes neap.Tensor
 ---@param options? { ignore_index?: any, reduction?: any, base?: any }
@@ -3325,13 +3372,54 @@ function neap.nn.mse_loss(input, target, options) end
 ---@param options? { reduction?: any }
 function neap.nn.l1_loss(input, target, options) end
 
---- `nn.binary_cross_entropy_with_logits(logits, target, {reduction = "mean"})`
+--- `nn.smooth_l1_loss(input, target, {beta = 1, reduction = "mean"})`
 ---
---- -(t log sigmoid(x) + (1 - t) log(1 - sigmoid(x))) = softplus(x) - x t.
+--- With d = |input - target|: d^2 / (2 beta) below beta, else d - beta / 2 (Girshick, 2015).
+---@param input neap.Tensor
+---@param target neap.Tensor
+---@param options? { beta?: any, reduction?: any }
+function neap.nn.smooth_l1_loss(input, target, options) end
+
+--- `nn.huber_loss(input, target, {delta = 1, reduction = "mean"})`
+---
+--- With d = |input - target|: d^2 / 2 up to delta, else delta (d - delta / 2) (Huber, 1964).
+---@param input neap.Tensor
+---@param target neap.Tensor
+---@param options? { delta?: any, reduction?: any }
+function neap.nn.huber_loss(input, target, options) end
+
+--- `nn.binary_cross_entropy(probabilities, target, {weight = nil, reduction = "mean"})`
+---
+--- -weight (t log p + (1 - t) log(1 - p)); the logarithms are at least -100. p from 0 to 1; with logits nn.binary_cross_entropy_with_logits is exact where this one is not.
+---@param probabilities any
+---@param target neap.Tensor
+---@param options? { weight?: any, reduction?: any }
+function neap.nn.binary_cross_entropy(probabilities, target, options) end
+
+--- `nn.binary_cross_entropy_with_logits(logits, target, {weight = nil, pos_weight = nil, reduction = "mean"})`
+---
+--- -weight (pos_weight t log sigmoid(x) + (1 - t) log(1 - sigmoid(x))), by softplus, so that no logit is too large. weight, pos_weight: numbers or tensors that broadcast.
 ---@param logits neap.Tensor
 ---@param target neap.Tensor
----@param options? { reduction?: any }
+---@param options? { weight?: any, pos_weight?: any, reduction?: any }
 function neap.nn.binary_cross_entropy_with_logits(logits, target, options) end
+
+--- `nn.kl_div(log_probabilities, target, {log_target = false, reduction = "mean"})`
+---
+--- target (log target - log_probabilities), 0 where target is 0; log_target: the target holds logarithms. reduction = "batchmean" divides the sum by the size of the first dimension, which is the divergence's own mean.
+---@param log_probabilities any
+---@param target neap.Tensor
+---@param options? { log_target?: any, reduction?: any }
+function neap.nn.kl_div(log_probabilities, target, options) end
+
+--- `nn.gaussian_nll_loss(input, target, var, {full = false, eps = 1e-6, reduction = "mean"})`
+---
+--- (log v + (input - target)^2 / v) / 2 with v = max(var, eps); full adds log(2 pi) / 2 (Nix and Weigend, 1994). var: the variance, a tensor that broadcasts against input, nowhere below 0.
+---@param input neap.Tensor
+---@param target neap.Tensor
+---@param var any
+---@param options? { full?: any, eps?: any, reduction?: any }
+function neap.nn.gaussian_nll_loss(input, target, var, options) end
 
 --- `nn.init.uniform_(t, options)`
 ---
@@ -3381,6 +3469,35 @@ function neap.nn.init.kaiming_uniform_(t, options) end
 ---@param t neap.Tensor
 ---@param options? table
 function neap.nn.init.kaiming_normal_(t, options) end
+
+--- `nn.init.trunc_normal_(t, options)`
+---
+--- Normal(mean, std) without what lies outside [low, high], which is drawn again; options mean = 0, std = 1, low = -2, high = 2 (numbers, not standard deviations), generator.
+---@param t neap.Tensor
+---@param options? table
+function neap.nn.init.trunc_normal_(t, options) end
+
+--- `nn.init.orthogonal_(t, options)`
+---
+--- An orthogonal matrix times gain: rows of length `gain` at right angles, or columns where there are more rows (Saxe, McClelland and Ganguli, 2014). t: at least 2 dimensions, (out, ...) is taken as out rows. Options gain = 1, generator. By modified Gram-Schmidt, twice, in float64.
+---@param t neap.Tensor
+---@param options? table
+function neap.nn.init.orthogonal_(t, options) end
+
+--- `nn.init.gain(name, slope)`
+---
+--- The gain that keeps the variance through a nonlinearity: 1 for "linear" and "sigmoid", 5/3 for "tanh", sqrt(2) for "relu", sqrt(2 / (1 + slope^2)) for "leaky_relu" (slope 0.01), 3/4 for "selu".
+---@param name string
+---@param slope any
+function neap.nn.init.gain(name, slope) end
+
+--- `neap.summary(model, inputs...)`
+---
+--- A table that prints as one: every module with its class, its own parameters and, where inputs are given, the shape of what it returned. Inputs: the arguments of one forward pass, which is run as it stands (training mode, statistics and random numbers included). Fields: rows (name, class, depth, parameters, output), parameters, trained, bytes; with inputs saved and peak, in bytes: what the pass keeps, and the most it holds at once. print(neap.summary(model, x))
+---@param model neap.Module
+---@param inputs any
+---@param ... any
+function neap.summary(model, inputs, ...) end
 
 --- `optim.SGD(params, {lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0, nesterov = false})`
 ---

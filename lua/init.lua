@@ -13,6 +13,7 @@ if core.set_library_prefix then core.set_library_prefix(util.prefix) end
 local parts = {
   nn = "neap.nn", optim = "neap.optim", data = "neap.data", checkpoint = "neap.checkpoint", plot = "neap.plot",
   log = "neap.log", progress = "neap.progress", pp = "neap.pp", save_state = "neap.state", load_state = "neap.state",
+  summary = "neap.nn.summary",
 }
 
 setmetatable(neap, {

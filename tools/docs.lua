@@ -165,6 +165,7 @@ local lua_sources = {
   { file = "lua/nn/embedding.lua", section = "modules", owners = {}, head = true },
   { file = "lua/nn/loss.lua", section = "modules", owners = {} },
   { file = "lua/nn/init_functions.lua", section = "modules", owners = { init = "nn.init." } },
+  { file = "lua/nn/summary.lua", section = "modules", owners = {} },
   { file = "lua/optim/sgd.lua", section = "optim", owners = {}, head = true },
   { file = "lua/optim/adamw.lua", section = "optim", owners = {}, head = true },
   { file = "lua/optim/rmsprop.lua", section = "optim", owners = {}, head = true },

@@ -1,4 +1,4 @@
---- Sequential: modules or functions applied one after another.
+--- Modules applied one after another, or not at all.
 local util = require "neap.util"
 local module = require "neap.nn.module"
 
@@ -34,4 +34,9 @@ function Sequential:forward(x, ...)
   return x
 end
 
-return { Sequential = Sequential }
+local Identity = module.Module "Identity"
+
+--- nn.Identity(): gives back what it gets.
+function Identity:forward(...) return ... end
+
+return { Sequential = Sequential, Identity = Identity }

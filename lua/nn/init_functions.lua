@@ -80,4 +80,64 @@ function init.kaiming_normal_(t, options)
   return normal(t, 0, (options.gain or math.sqrt(2)) / math.sqrt(fan_in), options.generator)
 end
 
+--- Normal(mean, std) without what lies outside [low, high], which is drawn again; options mean = 0, std = 1, low = -2,
+-- high = 2 (numbers, not standard deviations), generator.
+function init.trunc_normal_(t, options)
+  local who = "nn.init.trunc_normal_"
+  check(who, t)
+  options = util.options(who, options, { "mean", "std", "low", "high", "generator" })
+  local low, high = options.low or -2, options.high or 2
+  local mean, std = options.mean or 0, options.std or 1
+  if not (low < high and high > mean - 4 * std and low < mean + 4 * std) then
+    util.fail("E-ARG", "%s: nothing of a normal distribution with mean %g and std %g lies within %g to %g", who, mean,
+      std, low, high)
+  end
+  return neap.no_grad(function()
+    local scope <close> = neap.scope_begin()
+    normal(t, mean, std, options.generator)
+    local outside = t:lt(low):bitwise_or(t:gt(high))
+    while outside:any() do
+      t:copy_(neap.where(outside, normal(neap.zeros_like(t), mean, std, options.generator), t))
+      outside = t:lt(low):bitwise_or(t:gt(high))
+    end
+    return neap.scope_end(scope, t)
+  end)
+end
+
+--- An orthogonal matrix times gain: rows of length `gain` at right angles, or columns where there are more rows
+-- (Saxe, McClelland and Ganguli, 2014). t: at least 2 dimensions, (out, ...) is taken as out rows. Options gain = 1,
+-- generator. By modified Gram-Schmidt, twice, in float64.
+function init.orthogonal_(t, options)
+  local who = "nn.init.orthogonal_"
+  check(who, t)
+  options = util.options(who, options, { "gain", "generator" })
+  fans(who, t)
+  return neap.no_grad(function()
+    local scope <close> = neap.scope_begin()
+    local rows, columns = t:size(1), t:numel() // math.max(1, t:size(1))
+    local tall = rows > columns
+    local shape = tall and { columns, rows } or { rows, columns }
+    local q = normal(neap.empty(shape, { dtype = "float64" }), 0, 1, options.generator)
+    for i = 1, shape[1] do
+      local row = q[i]
+      for _ = 1, i > 1 and 2 or 0 do
+        local done = q:narrow(1, 1, i - 1)
+        row:sub_(done:matmul(row):matmul(done))
+      end
+      row:div_(row:square():sum():sqrt())
+    end
+    t:copy_(((tall and q:t() or q) * (options.gain or 1)):reshape(t.shape))
+    return neap.scope_end(scope, t)
+  end)
+end
+
+--- The gain that keeps the variance through a nonlinearity: 1 for "linear" and "sigmoid", 5/3 for "tanh", sqrt(2) for
+-- "relu", sqrt(2 / (1 + slope^2)) for "leaky_relu" (slope 0.01), 3/4 for "selu".
+function init.gain(name, slope)
+  local gains = { linear = 1, sigmoid = 1, tanh = 5 / 3, relu = math.sqrt(2), selu = 3 / 4,
+    leaky_relu = math.sqrt(2 / (1 + (slope or 0.01) ^ 2)) }
+  return gains[name] or util.fail("E-ARG", 'nn.init.gain: no gain is known for %s, only for "linear", "sigmoid", '
+    .. '"tanh", "relu", "leaky_relu" and "selu"', util.kind(name))
+end
+
 return init

@@ -47,7 +47,7 @@ local function check_weight(who, weight, input, dim)
 end
 
 -- -sum over c of weight_c target_c log_p_c for classes in place of a distribution: rows, and the weight of each row.
-local function picked(who, log_p, classes, dim, options)
+local function picked(log_p, classes, dim, options)
   local base = options.base or 1
   local counts
   if options.ignore_index ~= nil then counts = classes:ne(options.ignore_index) end
@@ -86,7 +86,7 @@ local function composed(who, input, target, options)
     local rows = -((wide and log_p * wide or log_p) * target):sum(dim)
     return how == "none" and rows or how == "sum" and rows:sum() or rows:sum() / math.max(1, rows:numel())
   end
-  local rows, weights, counts = picked(who, log_p, target, dim, options)
+  local rows, weights, counts = picked(log_p, target, dim, options)
   if smoothing > 0 then
     local smooth = -(wide and log_p * wide or log_p):sum(dim)
     if counts then smooth = smooth * counts:to(smooth.dtype) end
@@ -122,7 +122,7 @@ function losses.nll_loss(input, classes, options)
   if not options.weight then return fused("nll_loss", who, input, classes, options) end
   local dim = input.ndim == 1 and 1 or 2
   check_weight(who, options.weight, input, dim)
-  local rows, weights = picked(who, input, classes, dim, options)
+  local rows, weights = picked(input, classes, dim, options)
   return reduce_rows(reduction(who, options), rows, weights)
 end
 
@@ -225,8 +225,8 @@ function losses.kl_div(input, target, options)
 end
 
 --- nn.gaussian_nll_loss(input, target, var, {full = false, eps = 1e-6, reduction = "mean"})
--- (log v + (input - target)^2 / v) / 2 with v = max(var, eps); full adds log(2 pi) / 2 (Nix and Weigend, 1994). var: the
--- variance, a tensor that broadcasts against input, nowhere below 0.
+-- (log v + (input - target)^2 / v) / 2 with v = max(var, eps); full adds log(2 pi) / 2 (Nix and Weigend, 1994). var:
+-- the variance, a tensor that broadcasts against input, nowhere below 0.
 function losses.gaussian_nll_loss(input, target, var, options)
   local who = "nn.gaussian_nll_loss"
   options = util.options(who, options, { "reduction", "full", "eps" })

@@ -359,3 +359,89 @@ describe("nn.init", function()
     refused("E-SHAPE", nn.init.xavier_uniform_, neap.zeros(3))
   end)
 end)
+
+describe("neap.summary", function()
+  local function model()
+    return nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 2)))
+  end
+
+  it("lists the modules with their parameters", function()
+    local s = neap.summary(model())
+    local lines = {}
+    for i, row in ipairs(s.rows) do lines[i] = ("%d %s%s %d"):format(row.depth, row.name, row.class, row.parameters) end
+    assert.same({ "0 Sequential 0", "1 1: Linear 36", "1 2: ReLU 0", "1 3: Sequential 0", "2 1: LayerNorm 8",
+      "2 2: Linear 10" }, lines)
+    assert.equal(54, s.parameters)
+    assert.equal(54 * 4, s.bytes)
+    assert.is_truthy(tostring(s):find("54 parameters", 1, true))
+  end)
+
+  it("runs one pass: output shapes, and the exact bytes it keeps", function()
+    local m, x = model(), neap.randn(5, 8)
+    local s = neap.summary(m, x)
+    local shapes = {}
+    for i, row in ipairs(s.rows) do shapes[i] = row.output end
+    assert.same({ "[5,2]", "[5,4]", "[5,4]", "[5,2]", "[5,4]", "[5,2]" }, shapes)
+    -- ReLU's output, the mean and 1 / std of 5 rows, the norm's output, the result.
+    assert.equal((5 * 4 + 5 * 2 + 5 * 4 + 5 * 2) * 4, s.saved)
+    assert.is_true(s.peak >= s.saved)
+    local live = neap.memory_stats().live
+    neap.summary(m, x)
+    assert.equal(live, neap.memory_stats().live)
+  end)
+
+  it("counts a tied parameter once, and leaves the modules as they were after an error", function()
+    local tied = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    tied[2].weight = tied[1].weight
+    assert.equal(9 + 3 + 3, neap.summary(tied).parameters)
+    local calls = getmetatable(tied[1]).__call
+    assert.is_false(pcall(neap.summary, tied, neap.ones(4)))
+    assert.equal(calls, getmetatable(tied[1]).__call)
+    refused("E-ARG", neap.summary, 3)
+  end)
+end)
+
+describe("initialisers", function()
+  it("orthogonal_: rows or columns at right angles, of length gain", function()
+    neap.seed(5)
+    for _, shape in ipairs { { 3, 7 }, { 7, 3 }, { 4, 4 }, { 6, 2, 2 } } do
+      local w = nn.init.orthogonal_(neap.empty(shape, { dtype = "float64" }), { gain = 2 }):reshape(shape[1], -1)
+      local square = w:size(1) <= w:size(2) and w:matmul(w:t()) or w:t():matmul(w)
+      local eye = neap.eye(square:size(1), { dtype = "float64" }) * 4
+      assert.is_true((square - eye):abs():max():item() < 1e-13)
+    end
+    refused("E-SHAPE", nn.init.orthogonal_, neap.empty(3))
+  end)
+
+  it("trunc_normal_: within its bounds, with the variance of the cut normal", function()
+    neap.seed(6)
+    local t = nn.init.trunc_normal_(neap.empty({ 200000 }, { dtype = "float64" }), { low = -1, high = 1 })
+    assert.is_true(t:min():item() >= -1 and t:max():item() <= 1)
+    -- 1 - 2 phi(1) / (2 Phi(1) - 1), with phi and Phi the normal density and distribution.
+    assert.is_true(math.abs(t:square():mean():item() - 0.2911251) < 5e-3)
+    refused("E-ARG", nn.init.trunc_normal_, t, { low = 10, high = 11 })
+  end)
+
+  it("gain: what PyTorch's calculate_gain gives", function()
+    assert.equal(5 / 3, nn.init.gain "tanh")
+    assert.equal(math.sqrt(2 / (1 + 0.2 ^ 2)), nn.init.gain("leaky_relu", 0.2))
+    refused("E-ARG", nn.init.gain, "sine")
+  end)
+end)
+
+describe("small layers", function()
+  it("RMSNorm divides by the root of the mean square", function()
+    local norm = nn.RMSNorm(3, { dtype = "float64" })
+    norm.weight:detach():copy_(neap.tensor { 1, 2, 3 })
+    local y = norm(neap.tensor({ { 1, 2, 2 } }, { dtype = "float64" }))
+    local rms = math.sqrt(3 + 1e-6)
+    for i, want in ipairs { 1 / rms, 4 / rms, 6 / rms } do assert.is_true(math.abs(y[1][i]:item() - want) < 1e-14) end
+    assert.equal(0, nn.RMSNorm(3, { affine = false }):num_parameters())
+  end)
+
+  it("Identity gives back what it gets", function()
+    local a, b = nn.Identity()(3, "x")
+    assert.equal(3, a)
+    assert.equal("x", b)
+  end)
+end)
