@@ -4,16 +4,16 @@
  * The forward runs between lua_callk and its continuation, so it may yield. A recompute runs in a coroutine of its
  * own: when the region has what it needs, the op that was running yields and the coroutine is reset, which closes
  * its <close> variables without an error (a reentrant one always runs to its end). A yield of the user's own is resumed at once. What a recompute needs of
- * Lua lies in the anchor: the body and the store. */
+ * Lua lies in the anchor: the function and the store. */
 #include "nl.h"
 
-/* In the store: the set of copied tables, the user's function, the record of checkpoint.once, the function that
- * runs a recompute inside its context (or nil), the number of arguments, their plan (plan.c), then the upvalues as
- * they were at the forward. */
-enum { S_COPIES = 1, S_FN, S_RECORD, S_AROUND, S_N, S_ARGS };
+/* In the store: the set of copied tables, the record of checkpoint.once (or nil: nothing is remembered), the function
+ * that runs a recompute inside its context (or nil), the number of arguments, their plan (plan.c), then the upvalues
+ * as they were at the forward. */
+enum { S_COPIES = 1, S_RECORD, S_AROUND, S_N, S_ARGS };
 
-/* Arguments of checkpoint_call: the options' place is the guard's, once they are read. */
-enum { P_FN = 1, P_GUARD, P_RECORD, P_BODY, P_FORWARD, P_AROUND, P_ARGS };
+/* Arguments of checkpoint_run: the options' place is the guard's, once they are read. */
+enum { P_FN = 1, P_GUARD, P_FORWARD, P_AROUND, P_ARGS };
 
 /* ---- recompute */
 
@@ -45,9 +45,9 @@ static int drive(lua_State *L, nl_state *st, nl_run *r, lua_State *co, int n)
         lua_pop(co, results);
         status = lua_resume(co, L, 0, &results);
     }
-    st->run = r->outer;
     r->co = NULL; /* what <close> variables do now cannot be stopped */
     if (status != LUA_OK) status = lua_resetthread(co);
+    st->run = r->outer;
     if (status != LUA_OK) lua_xmove(co, L, 1);
     return status;
 }
@@ -57,6 +57,7 @@ static void resume(lua_State *L, nl_run *r)
     nl_state *st = r->cb->st;
     int n = r->n_args;
     r->n_args = -1;
+    r->frame = ++st->next_frame;
     nl_switch(r->dead, st);
     if (drive(L, st, r, r->dead, n) != LUA_OK) lua_error(L);
     r->finished = true;
@@ -78,7 +79,7 @@ static int number_of_args(lua_State *L, int store)
     return n;
 }
 
-/* The new coroutine stands ready: body, record, function, arguments on its stack. */
+/* The new coroutine stands ready: function and arguments on its stack. */
 static void prepare(lua_State *L, nl_state *st, nl_run *r, int anchor, int store)
 {
     lua_State *co = lua_newthread(L);
@@ -90,16 +91,14 @@ static void prepare(lua_State *L, nl_state *st, nl_run *r, int anchor, int store
     if (!r->has_scope) nl_raise(L, st, "checkpoint");
     lua_rawgeti(L, store, S_COPIES);
     lua_rawgeti(L, anchor, NL_A_FN);
-    lua_rawgeti(L, store, S_RECORD);
-    lua_rawgeti(L, store, S_FN);
     nl_plan_push(L, st, r, store, S_ARGS, n, thread + 1);
     if (!lua_checkstack(co, n + 20))
         nl_error(L, st, NEAP_E_NOMEM, "neap.checkpoint: out of memory for the recompute");
-    lua_xmove(L, co, n + 3);
-    r->n_args = n + 2;
+    lua_xmove(L, co, n + 1);
+    r->n_args = n;
 }
 
-static void note_changes(lua_State *L, nl_state *st, int store);
+static void note_changes(lua_State *L, nl_state *st, int anchor, int store);
 
 static int run_recompute(lua_State *L)
 {
@@ -121,7 +120,7 @@ static int run_recompute(lua_State *L)
     } else {
         resume(L, r);
     }
-    note_changes(L, st, store);
+    note_changes(L, st, anchor, store);
     return 0;
 }
 
@@ -190,10 +189,10 @@ static void add_change(lua_State *L, nl_state *st, const char *name, int was, in
     if (n < 0 || (size_t)n >= room) st->changed[used] = 0; /* names that fit are enough */
 }
 
-static void note_changes(lua_State *L, nl_state *st, int store)
+static void note_changes(lua_State *L, nl_state *st, int anchor, int store)
 {
     st->changed[0] = 0;
-    lua_rawgeti(L, store, S_FN);
+    lua_rawgeti(L, anchor, NL_A_FN);
     int fn = lua_gettop(L);
     const char *name;
     if (lua_type(L, fn) == LUA_TFUNCTION && !lua_iscfunction(L, fn)) {
@@ -216,7 +215,8 @@ const char *nl_changed(lua_State *L, nl_state *st, neap_code code)
 {
     if (!is_mismatch(code) && !(code == NEAP_E_INPLACE && st->run)) return "";
     if (st->run && lua_checkstack(L, 10) && nl_anchor_get(L, st, st->run->cb->cell)) {
-        if (lua_rawgeti(L, -1, NL_A_STORE) == LUA_TTABLE) note_changes(L, st, lua_gettop(L));
+        int anchor = lua_gettop(L);
+        if (lua_rawgeti(L, anchor, NL_A_STORE) == LUA_TTABLE) note_changes(L, st, anchor, anchor + 1);
         lua_pop(L, 2);
     }
     return st->changed;
@@ -229,26 +229,52 @@ typedef struct call_options {
     bool reentrant;
 } call_options;
 
-static neap_determinism read_check(lua_State *L, int idx)
+static neap_determinism check_named(const char *name)
 {
     static const char *const names[] = {"none", "default", "ops", "values"}; /* SAME-ORDER neap_determinism */
-    int check = NEAP_CHECK_DEFAULT;
-    if (!nl_get_option(L, idx, "determinism_check")) return NEAP_CHECK_DEFAULT;
     for (int i = 0; i < 4; i++)
-        if (lua_type(L, -1) == LUA_TSTRING && !strcmp(lua_tostring(L, -1), names[i])) check = i;
-    lua_pop(L, 1);
-    return (neap_determinism)check;
+        if (!strcmp(names[i], name)) return (neap_determinism)i;
+    return NEAP_CHECK_DEFAULT;
 }
 
-static void read_options(lua_State *L, nl_state *st, int idx, call_options *o)
+/* One walk over the table, whose keys and types lua/checkpoint.lua has checked; what it does itself is passed over. */
+static void read_options(lua_State *L, int idx, call_options *o)
 {
     neap_region_opts_init(&o->o);
-    o->reentrant = nl_bool_option(L, st, idx, "checkpoint", "use_reentrant", false);
-    o->o.preserve_rng_state = nl_bool_option(L, st, idx, "checkpoint", "preserve_rng_state", true);
-    o->o.early_stop = nl_bool_option(L, st, idx, "checkpoint", "early_stop", true);
-    o->o.debug = nl_bool_option(L, st, idx, "checkpoint", "debug", false);
-    o->o.check = read_check(L, idx);
+    o->reentrant = false;
     o->o.where = where;
+    if (lua_type(L, idx) != LUA_TTABLE) return;
+    lua_pushnil(L);
+    for (; lua_next(L, idx); lua_pop(L, 1)) {
+        const char *name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
+        bool on = lua_toboolean(L, -1);
+        if (!strcmp(name, "use_reentrant")) o->reentrant = on;
+        else if (!strcmp(name, "preserve_rng_state")) o->o.preserve_rng_state = on;
+        else if (!strcmp(name, "early_stop")) o->o.early_stop = on;
+        else if (!strcmp(name, "debug")) o->o.debug = on;
+        else if (!strcmp(name, "determinism_check") && lua_type(L, -1) == LUA_TSTRING)
+            o->o.check = check_named(lua_tostring(L, -1));
+    }
+}
+
+/* simple_checkpoint(fn, options) -> is it a function with a plain table of use_reentrant = false and other flags? Such
+ * a call needs no more checks. */
+static int simple_checkpoint(lua_State *L)
+{
+    static const char *const flags[] = {"preserve_rng_state", "early_stop", "debug"};
+    bool given = false;
+    if (lua_type(L, 1) != LUA_TFUNCTION || lua_type(L, 2) != LUA_TTABLE || lua_getmetatable(L, 2)) return 0;
+    lua_pushnil(L);
+    for (; lua_next(L, 2); lua_pop(L, 1)) {
+        if (lua_type(L, -2) != LUA_TSTRING || lua_type(L, -1) != LUA_TBOOLEAN) return 0;
+        const char *name = lua_tostring(L, -2);
+        bool known = false;
+        if (!strcmp(name, "use_reentrant")) known = given = !lua_toboolean(L, -1);
+        for (size_t i = 0; !known && i < sizeof flags / sizeof *flags; i++) known = !strcmp(name, flags[i]);
+        if (!known) return 0;
+    }
+    lua_pushboolean(L, given);
+    return 1;
 }
 
 /* Groups below the region: its inputs', the enclosing region's and the hooks' in force. */
@@ -284,11 +310,9 @@ static uint64_t make_anchor(lua_State *L, nl_state *st, nl_plan *p, int n_args, 
     int anchor = lua_gettop(L), store = anchor + 1;
     lua_createtable(L, S_ARGS - 1 + n_args + n_up, 0);
     nl_plan_make(L, st, p, store, S_ARGS, P_ARGS, n_args, reentrant);
-    const int from[] = {lua_gettop(L), P_FN, P_RECORD, P_AROUND};
-    for (int i = 0; i < 4; i++) {
-        lua_pushvalue(L, from[i]);
-        lua_rawseti(L, store, S_COPIES + i);
-    }
+    lua_rawseti(L, store, S_COPIES);
+    lua_pushvalue(L, P_AROUND);
+    lua_rawseti(L, store, S_AROUND);
     lua_pushinteger(L, n_args);
     lua_rawseti(L, store, S_N);
     for (int i = 0; i < n_up; i++) {
@@ -297,7 +321,7 @@ static uint64_t make_anchor(lua_State *L, nl_state *st, nl_plan *p, int n_args, 
     }
     lua_pushvalue(L, store);
     lua_rawseti(L, anchor, NL_A_STORE);
-    lua_pushvalue(L, P_BODY);
+    lua_pushvalue(L, P_FN);
     lua_rawseti(L, anchor, NL_A_FN);
     return cell;
 }
@@ -315,17 +339,36 @@ static void find_captured(lua_State *L, nl_state *st, int n_args, bool reentrant
     }
 }
 
+/* Pushes what checkpoint.once has remembered in a region, or will: a list by order. */
+void nl_push_record(lua_State *L, nl_state *st, const nl_callback *cb)
+{
+    if (!nl_anchor_get(L, st, cb->cell) || lua_rawgeti(L, -1, NL_A_STORE) != LUA_TTABLE) {
+        nl_error(L, st, NEAP_E_INTERNAL, "neap.checkpoint.once: the region around it is gone");
+        return;
+    }
+    if (lua_rawgeti(L, -1, S_RECORD) != LUA_TTABLE) {
+        lua_pop(L, 1);
+        lua_newtable(L);
+        lua_pushvalue(L, -1);
+        lua_rawseti(L, -3, S_RECORD);
+    }
+    lua_replace(L, -3);
+    lua_pop(L, 1);
+}
+
 /* What checkpoint.once remembered lives as long as the region, too. */
 static void keep_remembered(lua_State *L, nl_state *st, nl_guard *g)
 {
-    int n = lua_type(L, P_RECORD) == LUA_TTABLE ? (int)lua_rawlen(L, P_RECORD) : 0;
-    if (n == 0) return;
+    if (!g->remembers) return;
+    nl_push_record(L, st, g->cb);
+    int record = lua_gettop(L), n = (int)lua_rawlen(L, record);
     nl_capture_begin(L, st);
     for (int i = 1; i <= n; i++) {
-        lua_rawgeti(L, P_RECORD, i);
+        lua_rawgeti(L, record, i);
         nl_capture_find(L, st, lua_gettop(L));
         lua_pop(L, 1);
     }
+    lua_pop(L, 1);
     if (!nl_capture_keep(st, g->cb)) nl_error(L, st, NEAP_E_NOMEM, "neap.checkpoint: out of memory");
 }
 
@@ -426,9 +469,45 @@ static bool begin_region(lua_State *L, nl_state *st, nl_guard *g, call_options *
     return g->region || g->reentrant;
 }
 
-/* checkpoint_run(fn, options, record, body, forward, around, ...): runs forward(record, fn, ...), or the body if it
- * is nil; a recompute runs body(record, fn, ...), inside around(run) unless that is nil. All is checked already
- * (lua/checkpoint.lua). */
+/* Inside a context of the forward: runs the function itself. Upvalue 2: the guard. */
+static int function_done(lua_State *L, int status, lua_KContext k)
+{
+    (void)status, (void)k;
+    nl_enter(L);
+    ((nl_guard *)lua_touserdata(L, lua_upvalueindex(2)))->frame = 0;
+    return lua_gettop(L);
+}
+
+static int run_function(lua_State *L)
+{
+    nl_state *st = nl_enter(L);
+    nl_guard *g = lua_touserdata(L, lua_upvalueindex(2));
+    g->frame = ++st->next_frame;
+    lua_pushvalue(L, lua_upvalueindex(3));
+    lua_insert(L, 1);
+    lua_callk(L, lua_gettop(L) - 1, LUA_MULTRET, 0, function_done);
+    return function_done(L, LUA_OK, 0);
+}
+
+/* Pushes what the forward runs: the function, or the context around it and, first among its arguments, what
+ * runs the function. The number of arguments that are pushed. */
+static int push_forward(lua_State *L, nl_state *st, nl_guard *g, bool region)
+{
+    if (!region || lua_isnil(L, P_FORWARD)) {
+        g->frame = ++st->next_frame;
+        lua_pushvalue(L, P_FN);
+        return 0;
+    }
+    lua_pushvalue(L, P_FORWARD);
+    lua_pushlightuserdata(L, st);
+    lua_pushvalue(L, P_GUARD);
+    lua_pushvalue(L, P_FN);
+    lua_pushcclosure(L, run_function, 3);
+    return 1;
+}
+
+/* checkpoint_run(fn, options, forward, around, ...): runs fn(...), inside forward(run, ...) unless that is nil; a
+ * recompute runs it inside around(run) unless that is nil. All is checked already (lua/checkpoint.lua). */
 static int checkpoint_run(lua_State *L)
 {
     nl_state *st = nl_enter(L);
@@ -439,8 +518,7 @@ static int checkpoint_run(lua_State *L)
     if (n < 0)
         return nl_error(L, st, NEAP_E_ARG, "neap.checkpoint_run: is the library's own; call neap.checkpoint");
     nl_check_body(L, st, P_FN, "checkpoint");
-    nl_check_body(L, st, P_BODY, "checkpoint");
-    read_options(L, st, P_GUARD, &o);
+    read_options(L, P_GUARD, &o);
     nl_guard *g = nl_guard_new(L, st, "checkpoint");
     lua_replace(L, P_GUARD);
     nl_guard_body(L, st, P_GUARD);
@@ -454,28 +532,13 @@ static int checkpoint_run(lua_State *L)
         memcpy(g->scope.covers, covers, sizeof covers);
     }
     luaL_checkstack(L, n + 12, "too many arguments");
-    lua_pushvalue(L, region && !lua_isnil(L, P_FORWARD) ? P_FORWARD : P_BODY);
-    lua_pushvalue(L, P_RECORD);
-    lua_pushvalue(L, P_FN);
+    int own = push_forward(L, st, g, region);
     for (int i = 0; i < n; i++) lua_pushvalue(L, P_ARGS + i);
-    lua_callk(L, n + 2, LUA_MULTRET, base, call_done);
+    lua_callk(L, n + own, LUA_MULTRET, base, call_done);
     return call_done(L, LUA_OK, base);
 }
 
-/* once_begin() -> a guard for a <close> variable. What runs in it is no part of the regions around: a recompute will
- * not run it, so it is neither recorded nor seen by policies, and its random numbers come from the live stream. */
-static int once_begin(lua_State *L)
-{
-    static const np_ambient_kind kinds[] = {NP_AMB_HOOKS, NP_AMB_REGION, NP_AMB_TRACE, NP_AMB_INNER};
-    nl_state *st = nl_enter(L);
-    nl_guard *g = nl_guard_new(L, st, "checkpoint.once");
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (!nl_guard_add(g, neap_x_push(st->c, kinds[i], 0, NULL, "checkpoint.once", g->where)))
-            return nl_raise(L, st, "checkpoint.once");
-    return 1;
-}
-
 static const luaL_Reg functions[] = {
-    {"checkpoint_run", checkpoint_run}, {"once_begin", once_begin}, {NULL, NULL}};
+    {"checkpoint_run", checkpoint_run}, {"simple_checkpoint", simple_checkpoint}, {NULL, NULL}};
 
 void nl_open_checkpoint(lua_State *L, nl_state *st) { nl_setfuncs(L, st, functions); }

@@ -17,7 +17,6 @@ nl_guard *nl_guard_new(lua_State *L, nl_state *st, const char *what)
     g->st = st;
     g->owner = L;
     g->what = what;
-    g->trampolines = st->trampolines;
     nl_where(L, st, g->where, sizeof g->where);
     nl_set_metatable(L, &st->k_guard);
     return g;

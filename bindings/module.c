@@ -28,6 +28,7 @@ static void push_library(lua_State *L, nl_state *st)
     nl_open_autograd(L, st);
     nl_open_function(L, st);
     nl_open_checkpoint(L, st);
+    nl_open_once(L, st);
     nl_open_selective(L, st);
     nl_open_group(L, st);
     nl_open_misc(L, st);

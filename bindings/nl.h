@@ -86,7 +86,8 @@ typedef struct nl_guard {
     neap_reentrant *reentrant;
     nl_callback *cb;              /* of the region: a reference */
     void *mode;                   /* op_mode: malloc'd np_mode and callback */
-    int trampolines;              /* depth of the trampoline it was opened under */
+    uint64_t frame;               /* number, while the region's function runs (once.c); 0: it does not */
+    bool remembers;               /* checkpoint.once was called in it */
     struct nl_guard *prev, *next; /* bodies that run */
     char where[64];               /* "train.lua:12" */
 } nl_guard;
@@ -124,6 +125,8 @@ typedef struct nl_run { /* one call of a callback; lives on the C stack of the t
     lua_State *co;   /* recompute: the coroutine, while it may be stopped */
     lua_State *dead; /* the same, for the clean-up */
     int n_args;      /* on the coroutine's stack, above the function; -1: it has run */
+    uint64_t frame;  /* recompute: its number among frames (once.c) */
+    int once;        /* recompute: calls of checkpoint.once so far */
     nl_scope scope;
     bool has_scope, stopped, finished;
     struct nl_run *outer;
@@ -164,8 +167,9 @@ struct nl_state {
     bool found;
     nl_guard *bodies;
     int trampolines;
-    nl_run *run;       /* the innermost recompute */
-    char changed[300]; /* captured variables that differed in the latest recompute */
+    nl_run *run;         /* the innermost recompute */
+    uint64_t next_frame; /* of running region functions */
+    char changed[300];   /* captured variables that differed in the latest recompute */
     unsigned next_park;
     int64_t gc_threshold;
     double gc_not_before, gc_seconds;
@@ -384,6 +388,9 @@ void nl_open_function(lua_State *L, nl_state *st);
 void nl_sorted_keys(lua_State *L, nl_state *st, int idx,
                     const char *fn); /* pushes a list: numbers, then strings */
 void nl_open_checkpoint(lua_State *L, nl_state *st);
+void nl_push_record(lua_State *L, nl_state *st,
+                    const nl_callback *cb); /* of checkpoint.once in that region */
+void nl_open_once(lua_State *L, nl_state *st);
 void nl_open_selective(lua_State *L, nl_state *st);
 void nl_open_group(lua_State *L, nl_state *st);
 bool nl_can_stop(void *user);

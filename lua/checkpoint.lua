@@ -3,13 +3,14 @@
 --   local y = checkpoint(fn, {use_reentrant = false}, ...)        function, options, arguments; the results are fn's
 --   local g = checkpoint{use_reentrant = false}(fn)               configure, wrap, then g(...); a module stays a module
 --
--- This file checks the call forms and options, runs contexts and keeps what checkpoint.once remembers; the region
--- itself (what is kept, what is computed again, random streams, early stop) is the core's.
+-- This file checks the call forms and options and runs contexts; the region itself (what is kept, what is computed
+-- again, random streams, early stop) is the core's.
 local neap = require "neap"
 local util = require "neap.util"
 local module -- neap.nn.module, once a module is wrapped
 
-local checkpoint_run, is_tensor, is_grad_enabled = neap.checkpoint_run, neap.is_tensor, neap.is_grad_enabled
+local checkpoint_run, simple_checkpoint = neap.checkpoint_run, neap.simple_checkpoint
+local is_tensor, is_grad_enabled = neap.is_tensor, neap.is_grad_enabled
 
 local checkpoint = {}
 
@@ -113,95 +114,23 @@ local function check_call(who, n, fn, options, last)
 end
 
 -- ---- once -----------------------------------------------------------------------------------------------
--- A region call has a record of what `once` returned in it, by order. While a region's function runs, a frame lies
--- on the stack of its coroutine: the record itself in the original run, one that reads the record in a recompute.
--- The original run appends to the records of all regions it is inside of; a recompute takes from its own record,
--- and hands on to regions that it opens anew.
-
-local stacks = setmetatable({}, { __mode = "k" }) -- coroutine -> frames, innermost last
-local serial = 0
-
--- The frames in force: those of the running coroutine, else the newest of a coroutine that waits for us.
-local function frames_in_force()
-  local stack = stacks[coroutine.running()]
-  if stack and #stack > 0 then return stack end
-  local best
-  for thread, other in pairs(stacks) do
-    local top = other[#other]
-    if top and coroutine.status(thread) == "normal" and (not best or top.serial > best[#best].serial) then
-      best = other
-    end
-  end
-  return best
-end
-
-local function pop(frame)
-  local stack = frame.stack
-  frame.stack = nil
-  for i = #stack, 1, -1 do
-    if stack[i] == frame then
-      table.remove(stack, i)
-      return
-    end
-  end
-end
-
-local frame_meta = { __close = pop }
-
--- serial 0: it has not run yet. at: how many results a recompute has taken from `record`.
-local function new_frame(record)
-  return setmetatable({ record = record, at = 0, stack = nil, serial = 0 }, frame_meta)
-end
-
-local function push(frame)
-  local thread = coroutine.running()
-  local stack = stacks[thread]
-  if not stack then
-    stack = {}
-    stacks[thread] = stack
-  end
-  serial = serial + 1
-  frame.serial, frame.stack = serial, stack
-  stack[#stack + 1] = frame
-  return frame
-end
-
--- Runs fn as one run of the region that `record` belongs to: the first run is the original.
-local function run(record, fn, ...)
-  local _ <close> = push(record.serial == 0 and record or new_frame(record))
-  return fn(...)
-end
 
 --- Runs fn(...) in the original pass and returns its results; a recompute of the region is given the same
 -- results without running it. What fn does is not part of the region. Outside a region it just runs.
 function checkpoint.once(fn, ...)
   if not util.callable(fn) then util.fail("E-ARG", "checkpoint.once: needs a function, got %s", util.kind(fn)) end
-  local stack = frames_in_force()
-  if not stack then return fn(...) end
-  local results
-  for _, frame in ipairs(stack) do
-    if frame.record then
-      frame.at = frame.at + 1
-      local remembered = frame.record[frame.at]
-      if not remembered then
-        util.fail("E-COUNT", "checkpoint.once: call %d in the recompute, but the forward made %d; the function must "
-          .. "call it as often in both runs", frame.at, #frame.record)
-      end
-      results = results or remembered
-    end
-  end
-  if not results then
+  local remembered, records = neap.once_next()
+  if not remembered then
+    if not records then return fn(...) end
     local _ <close> = neap.once_begin()
-    results = table.pack(fn(...))
+    remembered = table.pack(fn(...))
   end
-  for _, frame in ipairs(stack) do
-    if not frame.record then frame[#frame + 1] = results end
-  end
-  return table.unpack(results, 1, results.n)
+  for _, record in ipairs(records or {}) do record[#record + 1] = remembered end
+  return table.unpack(remembered, 1, remembered.n)
 end
 
 -- ---- contexts -------------------------------------------------------------------------------------------
--- A context is a function of run that calls run() once. What run() does, a C function or a body, stands behind it.
+-- A context is a function of run that calls run() once. What run() does, a C function, stands behind it.
 
 local mistakes = {
   never = "did not call run()", running = "left before run() was done", twice = "called run() more than once",
@@ -343,19 +272,18 @@ local function check_tables(...)
   end
 end
 
+-- A call whose form and options are checked.
 local function call(fn, options, ...)
   if options.enabled == false then return fn(...) end
   if options.use_reentrant then
     if is_grad_enabled() then check_tables(...) end
-    return checkpoint_run(fn, options, new_frame(nil), run, nil, nil, ...)
+  elseif (options.context_fn ~= nil or options.policy ~= nil) and is_grad_enabled() then
+    local forward, again = contexts(options)
+    local function run_forward(run, ...) return through(forward, run, ...) end
+    local function around(run) return through(again, run) end
+    return checkpoint_run(fn, options, forward and run_forward, again and around, ...)
   end
-  if options.context_fn == nil and options.policy == nil or not is_grad_enabled() then
-    return checkpoint_run(fn, options, new_frame(nil), run, nil, nil, ...)
-  end
-  local forward, again = contexts(options)
-  local function run_forward(...) return through(forward, run, ...) end
-  local function around(resume) return through(again, resume) end
-  return checkpoint_run(fn, options, new_frame(nil), run, forward and run_forward, again and around, ...)
+  return checkpoint_run(fn, options, nil, nil, ...)
 end
 
 -- Configure, then wrap.
@@ -380,6 +308,7 @@ end
 
 --- checkpoint(fn, options, ...) or checkpoint(options)(fn).
 function checkpoint.checkpoint(fn, options, ...)
+  if simple_checkpoint(fn, options) then return checkpoint_run(fn, options, nil, nil, ...) end
   if plain(fn) and options == nil and select("#", ...) == 0 then return curried(fn) end
   local n = select("#", ...) + (options == nil and select("#", ...) == 0 and 1 or 2)
   check_call("checkpoint", n, fn, options, (select(-1, nil, ...)))
@@ -480,7 +409,7 @@ end
 
 return setmetatable(checkpoint, {
   __call = function(_, ...)
-    if select("#", ...) == 0 then util.fail("E-ARG", "checkpoint: needs a function: %s", example) end
+    if (...) == nil and select("#", ...) == 0 then util.fail("E-ARG", "checkpoint: needs a function: %s", example) end
     return checkpoint.checkpoint(...)
   end,
 })

@@ -207,6 +207,53 @@ describe("once", function()
   end)
 end)
 
+describe("once inside of once", function()
+  it("is not looked for in the recompute, which does not get there; nor are regions in it", function()
+    local seen = {}
+    local function draw(v) return function() return v end end
+    checkpoint(function(t)
+      local a = checkpoint.once(function()
+        local y = checkpoint(function(u) return (u * checkpoint.once(draw(3))):exp() end, opts, leaf())
+        y:sum():backward()
+        return checkpoint.once(draw(2)) + 5
+      end)
+      local b = checkpoint.once(draw(11))
+      seen[#seen + 1] = ("%d,%d"):format(a, b)
+      return (t * a):exp() * b
+    end, opts, leaf()):sum():backward()
+    assert.same({ "7,11", "7,11" }, seen)
+  end)
+
+  it("belongs to the coroutine it runs in", function()
+    local runs, seen = 0, {}
+    local function draw()
+      runs = runs + 1
+      return runs
+    end
+    local function g(t)
+      local k = coroutine.wrap(function() return checkpoint.once(draw) end)()
+      local m = checkpoint.once(draw)
+      seen[#seen + 1] = ("%d,%d"):format(k, m)
+      return (t * k):exp() * m
+    end
+    checkpoint(g, opts, leaf()):sum():backward()
+    assert.equal(2, runs)
+    assert.same({ "1,2", "1,2" }, seen)
+  end)
+
+  it("in a context is none of the function's", function()
+    local runs = 0
+    local function context(run)
+      checkpoint.once(function() runs = runs + 1 end)
+      run()
+    end
+    local y = checkpoint(function(t) return (t * checkpoint.once(function() return 3 end)):exp() end,
+      { use_reentrant = false, context_fn = function() return context, context end }, leaf())
+    y:sum():backward()
+    assert.equal(2, runs)
+  end)
+end)
+
 describe("set_checkpoint_early_stop", function()
   it("is read when the region is made", function()
     local calls = 0
