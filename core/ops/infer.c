@@ -206,3 +206,69 @@ bool np_infer_compare(np_frame *f)
     f->meta[0].dtype = NEAP_BOOL;
     return true;
 }
+
+static bool no_bool(np_frame *f)
+{
+    if (f->compute != NEAP_BOOL) return true;
+    np_fail(f->c, NEAP_E_DTYPE,
+            "not defined for bool tensors; use bitwise_xor, bitwise_not or x:to(\"int64\")");
+    return false;
+}
+bool np_infer_same_number(np_frame *f) { return np_infer_same(f) && no_bool(f); }
+bool np_infer_binary_number(np_frame *f) { return np_infer_binary(f) && no_bool(f); }
+
+/* ---- reductions */
+
+void np_reduced_meta(np_frame *f, int out, neap_dtype t, uint32_t mask, bool keepdim)
+{
+    const neap_tensor *x = f->in[0];
+    int64_t shape[NEAP_MAX_DIMS];
+    int n = 0;
+    for (int d = 0; d < x->ndim; d++) {
+        if (!(mask >> d & 1)) shape[n++] = x->shape[d];
+        else if (keepdim) shape[n++] = 1;
+    }
+    np_meta_set(f, out, t, n, shape);
+}
+
+bool np_infer_dims(np_frame *f, neap_dtype t)
+{
+    const neap_tensor *x = f->in[0];
+    const np_attr *a = &f->attr[0];
+    uint32_t seen = 0;
+    if (!np_same_device(f)) return false;
+    for (int i = 0; a->has && i < a->n; i++) {
+        int d = np_wrap_dim(f->c, a->v[i], x->ndim);
+        if (d < 0) return false;
+        if (seen >> d & 1) {
+            np_fail(f->c, NEAP_E_DIMS, "dimension %lld is listed twice", (long long)(d + f->c->base));
+            return false;
+        }
+        seen |= 1u << d;
+    }
+    f->compute = (neap_dtype)x->dtype;
+    np_reduced_meta(f, 0, t, np_dims_mask(a, x->ndim), f->attr[1].i != 0);
+    return true;
+}
+/* One dim, or none for all: f->compute, and whether there is something to choose from. */
+bool np_infer_dim(np_frame *f, bool needs_elements)
+{
+    const neap_tensor *x = f->in[0];
+    if (!np_same_device(f)) return false;
+    f->compute = (neap_dtype)x->dtype;
+    int d = f->attr[0].has ? np_wrap_dim(f->c, f->attr[0].i, x->ndim) : 0;
+    if (d < 0) return false;
+    if (!needs_elements) return true;
+    char text[128];
+    if (!f->attr[0].has && x->numel == 0) {
+        np_fail(f->c, NEAP_E_SHAPE, "%s has no elements to choose from; check x:numel() first",
+                np_tensor_text(text, sizeof text, x));
+        return false;
+    }
+    if (f->attr[0].has && x->ndim > 0 && x->shape[d] == 0) {
+        np_fail(f->c, NEAP_E_SHAPE, "dimension %d of %s has size 0: there is nothing to choose from",
+                d + f->c->base, np_tensor_text(text, sizeof text, x));
+        return false;
+    }
+    return true;
+}

@@ -265,7 +265,9 @@ bool np_infer_same(np_frame *f);   /* one result like in[0]; any dtype */
 bool np_infer_float(np_frame *f);  /* like in[0]; integers become the default float dtype; f->compute set */
 bool np_infer_binary(np_frame *f); /* broadcast in[0], in[1]; promote; f->compute = result dtype */
 bool np_infer_binary_float(np_frame *f); /* the same, integers give float */
-bool np_infer_compare(np_frame *f);      /* broadcast, bool result, f->compute = promoted dtype */
+bool np_infer_same_number(np_frame *f);  /* as np_infer_same and np_infer_binary; bool is refused */
+bool np_infer_binary_number(np_frame *f);
+bool np_infer_compare(np_frame *f); /* broadcast, bool result, f->compute = promoted dtype */
 /* A number that an integer dtype cannot hold is E-DTYPE, never cut: operands (others than numbers pass) and float
  * attributes. Float dtypes take everything, bool takes the truth of it. */
 bool np_number_fits(neap_ctx *c, const neap_tensor *t, neap_dtype as);
@@ -274,6 +276,26 @@ bool np_integer_fits(neap_ctx *c, int64_t v, neap_dtype as);
 bool np_attr_whole(const np_attr *a,
                    int64_t *v);   /* the integer that a float attribute is; false: it is none */
 bool np_same_device(np_frame *f); /* checks all tensors, sets f->dev; E-DEVICE. Called by all of the above */
+/* Bit mask of the dims of attribute `a` (dims?); absent or empty: all. In kernels they are known to be legal. */
+static inline uint32_t np_dims_mask(const np_attr *a, int ndim)
+{
+    uint32_t mask = 0;
+    if (!a->has || a->n == 0) return (1u << ndim) - 1;
+    for (int i = 0; i < a->n; i++)
+        if (ndim > 0) mask |= 1u << (a->v[i] < 0 ? a->v[i] + ndim : a->v[i]);
+    return mask;
+}
+static inline uint32_t np_dim_mask(const np_attr *a, int ndim) /* dim? */
+{
+    if (!a->has || ndim == 0) return (1u << ndim) - 1;
+    return 1u << (a->i < 0 ? a->i + ndim : a->i);
+}
+/* Reductions: attribute 0 is dims? (np_infer_dims) or dim? (np_infer_dim), attribute 1 keepdim. */
+static inline neap_dtype np_summed(neap_dtype t) { return np_is_float(t) ? t : NEAP_INT64; }
+void np_reduced_meta(np_frame *f, int out, neap_dtype t, uint32_t mask, bool keepdim);
+bool np_infer_dims(np_frame *f, neap_dtype t); /* checks the dims, result 0 has dtype t */
+bool np_infer_dim(np_frame *f,
+                  bool needs_elements); /* checks the dim; needs_elements: an empty one is an error */
 /* Sets result j. */
 void np_meta_set(np_frame *f, int j, neap_dtype t, int ndim, const int64_t *shape);
 void np_meta_like(np_frame *f, int j, const neap_tensor *t);

@@ -172,3 +172,45 @@ static bool binary(np_sampler *s, int i, double lo, double hi, double gap)
 
 bool np_sample_binary(np_sampler *s, int i) { return binary(s, i, -1.9, 1.9, 0.1); }
 bool np_sample_binary_positive(np_sampler *s, int i) { return binary(s, i, 0.5, 2, 0); }
+
+bool np_sample_dims(np_sampler *s, int i)
+{
+    static const struct {
+        const char *label;
+        int layout, n;
+        int64_t dims[2];
+        int keep;
+    } k[] = {
+        {"all", 0, -1, {0}, 0},         {"last", 0, 1, {-1}, 0},  {"first", 0, 1, {0}, 0},
+        {"middle, kept", 1, 1, {1}, 1}, {"two", 2, 2, {0, 2}, 0}, {"last two", 0, 2, {2, 1}, 1},
+        {"0-dim", 0, -1, {0}, 0},       {"empty", 0, 1, {0}, 0},
+    };
+    if (i >= (int)(sizeof k / sizeof *k)) return false;
+    s->label = k[i].label;
+    memcpy(s->lists[0], k[i].dims, sizeof k[i].dims);
+    if (k[i].n >= 0) s->attr[0] = (np_attr){.v = s->lists[0], .n = k[i].n, .has = 1};
+    s->attr[1] = (np_attr){.i = k[i].keep, .has = 1};
+    if (s->large) return i < 3 && np_s_tensor(s, -2, 2, 0, 2, (int64_t)2048, (int64_t)1024);
+    if (i == 6) return np_s_tensor(s, -2, 2, 0, 0);
+    if (i == 7) return np_s_tensor(s, -2, 2, 0, 2, (int64_t)0, (int64_t)3);
+    return np_s_tensor(s, -2, 2, k[i].layout, 3, (int64_t)2, (int64_t)3, (int64_t)4);
+}
+bool np_sample_dim(np_sampler *s, int i)
+{
+    static const struct {
+        const char *label;
+        int layout, has;
+        int64_t dim;
+        int keep;
+    } k[] = {
+        {"all", 0, 0, 0, 0},          {"last", 0, 1, -1, 0}, {"first", 1, 1, 0, 0},
+        {"middle, kept", 2, 1, 1, 1}, {"0-dim", 0, 0, 0, 0},
+    };
+    if (i >= (int)(sizeof k / sizeof *k)) return false;
+    s->label = k[i].label;
+    if (k[i].has) s->attr[0] = (np_attr){.i = k[i].dim, .has = 1};
+    s->attr[1] = (np_attr){.i = k[i].keep, .has = 1};
+    if (s->large) return i < 3 && np_s_tensor(s, -2, 2, 0, 2, (int64_t)2048, (int64_t)1024);
+    if (i == 4) return np_s_tensor(s, -2, 2, 0, 0);
+    return np_s_tensor(s, 0.3, 2, k[i].layout, 3, (int64_t)2, (int64_t)3, (int64_t)4);
+}

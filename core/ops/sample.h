@@ -33,4 +33,7 @@ bool np_sample_unary_positive(np_sampler *s, int i); /* (0.2, 3) */
 bool np_sample_binary(np_sampler *s, int i); /* same shape, broadcast row, column, 0-dim, number, empty */
 bool np_sample_binary_positive(np_sampler *s, int i); /* second operand in (0.5, 2) */
 
+bool np_sample_dims(np_sampler *s, int i); /* attributes dims?, keepdim: all, one, two, kept, 0-dim, empty */
+bool np_sample_dim(np_sampler *s, int i);  /* attributes dim?, keepdim */
+
 #endif

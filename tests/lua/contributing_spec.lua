@@ -21,14 +21,14 @@ describe("CONTRIBUTING.md", function()
     local folder = os.tmpname()
     os.remove(folder)
     assert.is_true(run(("mkdir -p %s/ops %s/gen && cp core/ops/*.c %s/ops"):format(folder, folder, folder)))
-    local file = assert(io.open(folder .. "/ops/pointwise.c", "ab"))
+    local file = assert(io.open(folder .. "/ops/binary.c", "ab"))
     file:write("\n", block, "\n")
     file:close()
     local ok, text = run(("lua5.4 tools/gen.lua code %s/ops %s/gen"):format(folder, folder))
     for level, march in ipairs { "x86-64", "x86-64-v3", "x86-64-v4" } do
       if not ok then break end
       ok, text = run(("gcc -std=gnu11 -Wall -Wextra -Wpedantic -Werror -march=%s -DNP_ISA=%d -Icore -I%s/gen "
-        .. "-fsyntax-only %s/ops/pointwise.c"):format(march, level - 1, folder, folder))
+        .. "-fsyntax-only %s/ops/binary.c"):format(march, level - 1, folder, folder))
     end
     local header = read(folder .. "/gen/neap_ops.h")
     run("rm -r " .. folder)

@@ -513,4 +513,18 @@ static inline void np_write_block(neap_tensor *t, int64_t begin, int64_t n, neap
     }
 }
 
+/* Does an integer operand hold a value that the op refuses, once it is of the dtype that the op computes in? */
+static inline bool np_holds(const neap_tensor *t, neap_dtype as, bool (*bad)(int64_t))
+{
+    int64_t raw[NP_BLOCK], v[NP_BLOCK];
+    for (int64_t i = 0; i < t->numel; i += NP_BLOCK) {
+        int64_t n = t->numel - i < NP_BLOCK ? t->numel - i : NP_BLOCK;
+        np_read_block(t, i, n, as, raw);
+        np_block_load(NEAP_INT64, v, as, (const char *)raw, (int64_t)np_sizes[as], n);
+        for (int64_t k = 0; k < n; k++)
+            if (bad(v[k])) return true;
+    }
+    return false;
+}
+
 #endif

@@ -1,0 +1,214 @@
+/* activation.c - the functions between the layers of a network, element by element. The conventions are those of
+ * binary.c. What has a gradient kernel of its own (tanh_grad ...) saves its result or its input, never both. */
+#include "ops/cpu/loops.h"
+#include "ops/sample.h"
+
+/* Typed pieces that need constants of the element's own type. */
+#define POINTWISE_MATH(T, S, exp_, tanh_, erf_) \
+    static inline T gelu_tanh_##S(T x) \
+    { \
+        T u = (T)0.79788456080286535588 * (x + (T)0.044715 * x * x * x); \
+        return (T)0.5 * x * (1 + tanh_(u)); \
+    } \
+    static inline T gelu_slope_##S(T x) \
+    { \
+        T phi = (T)0.39894228040143267794 * exp_((T)-0.5 * x * x); \
+        return (T)0.5 * (1 + erf_(x * (T)0.70710678118654752440)) + x * phi; \
+    } \
+    static inline T gelu_tanh_slope_##S(T x) \
+    { \
+        T u = (T)0.79788456080286535588 * (x + (T)0.044715 * x * x * x), t = tanh_(u); \
+        T du = (T)0.79788456080286535588 * (1 + (T)0.134145 * x * x); \
+        return (T)0.5 * (1 + t) + (T)0.5 * x * (1 - t * t) * du; \
+    }
+POINTWISE_MATH(float, f, v_exp_f, v_tanh_f, v_erf_f)
+POINTWISE_MATH(double, d, exp, tanh, erf)
+
+#ifdef NP_BASE_ONLY
+
+/* A zero gradient of the same shape, whatever g holds. */
+static neap_tensor *zeros_like(np_back *b, neap_tensor *g) { return np_mul0(b, np_num(b, 0), g); }
+
+/* Gradient kernels get a result and its gradient: always of one shape. */
+static bool sample_pair(np_sampler *s, int i)
+{
+    int64_t rows = s->large ? 2048 : 3, cols = s->large ? 1024 : 4;
+    if (i > 2 || (s->large && i > 0)) return false;
+    s->label = i == 0 ? "contiguous" : i == 1 ? "transposed" : "strided";
+    return np_s_tensor(s, -2, 2, 0, 2, rows, cols) && np_s_tensor(s, 0.1, 0.9, i, 2, rows, cols);
+}
+
+#endif
+
+/* tanh(x): the hyperbolic tangent. */
+NP_MAP1(tanh, x, v_tanh(x))
+NP_CPU(tanh)(np_frame *f) { return np_map(f, run_tanh, NULL); }
+
+/* tanh_grad(g, y): g (1 - y^2), the gradient of tanh at its result y. */
+NP_MAP2(tanh_grad, g, y, g *(1 - y * y))
+NP_CPU(tanh_grad)(np_frame *f) { return np_map(f, run_tanh_grad, NULL); }
+
+#ifdef NP_BASE_ONLY
+static void tanh_backward(np_back *b) { b->dx[0] = np_tanh_grad(b, b->g[0], b->saved[0]); }
+static void tanh_grad_backward(np_back *b)
+{
+    neap_tensor *g = b->saved[0], *y = b->saved[1];
+    if (b->need[0]) b->dx[0] = np_tanh_grad(b, b->g[0], y);
+    if (b->need[1]) b->dx[1] = np_mul(b, np_mul(b, b->g[0], g), np_mul(b, y, np_num(b, -2)));
+}
+NP_OP(tanh) = {NP_NAMED(tanh),           .args = "x:T -> y:T",    .tags = NP_POINTWISE | NP_CHEAP,
+               .save = {NP_OUT(0)},      .infer = np_infer_float, .grad = tanh_backward,
+               .sample = np_sample_unary};
+NP_INPLACE_OP(tanh_, tanh);
+NP_OP(tanh_grad) = {NP_NAMED(tanh_grad),
+                    .args = "g:T y:T -> dx:T",
+                    .tags = NP_POINTWISE | NP_CHEAP | NP_INTERNAL,
+                    .save = {NP_IN_FOR(0, 1), NP_IN(1)},
+                    .infer = np_infer_binary_float,
+                    .grad = tanh_grad_backward,
+                    .sample = sample_pair};
+#endif
+
+/* sigmoid(x): 1 / (1 + e^-x). */
+NP_MAP1(sigmoid, x, v_sigmoid(x))
+NP_CPU(sigmoid)(np_frame *f) { return np_map(f, run_sigmoid, NULL); }
+
+/* sigmoid_grad(g, y): g y (1 - y), the gradient of sigmoid at its result y. */
+NP_MAP2(sigmoid_grad, g, y, g *(y *(1 - y)))
+NP_CPU(sigmoid_grad)(np_frame *f) { return np_map(f, run_sigmoid_grad, NULL); }
+
+#ifdef NP_BASE_ONLY
+static void sigmoid_backward(np_back *b) { b->dx[0] = np_sigmoid_grad(b, b->g[0], b->saved[0]); }
+static void sigmoid_grad_backward(np_back *b)
+{
+    neap_tensor *g = b->saved[0], *y = b->saved[1];
+    if (b->need[0]) b->dx[0] = np_sigmoid_grad(b, b->g[0], y);
+    if (b->need[1]) {
+        neap_tensor *slope = np_sub(b, np_num(b, 1), np_mul(b, y, np_num(b, 2)));
+        b->dx[1] = np_mul(b, np_mul(b, b->g[0], g), slope);
+    }
+}
+NP_OP(sigmoid) = {NP_NAMED(sigmoid),        .args = "x:T -> y:T",    .tags = NP_POINTWISE | NP_CHEAP,
+                  .save = {NP_OUT(0)},      .infer = np_infer_float, .grad = sigmoid_backward,
+                  .sample = np_sample_unary};
+NP_INPLACE_OP(sigmoid_, sigmoid);
+NP_OP(sigmoid_grad) = {NP_NAMED(sigmoid_grad),
+                       .args = "g:T y:T -> dx:T",
+                       .tags = NP_POINTWISE | NP_CHEAP | NP_INTERNAL,
+                       .save = {NP_IN_FOR(0, 1), NP_IN(1)},
+                       .infer = np_infer_binary_float,
+                       .grad = sigmoid_grad_backward,
+                       .sample = sample_pair};
+#endif
+
+/* relu(x): max(x, 0); its slope at 0 is 0; NaN stays NaN. */
+NP_MAP1_ANY(relu, x, v_relu(x), x > 0 ? x : 0)
+NP_CPU(relu)(np_frame *f) { return np_map(f, run_relu, NULL); }
+
+/* relu_grad(g, y): g where the result y of relu is above 0, else 0. */
+NP_MAP2(relu_grad, g, y, v_sel(!(y > 0), 0, g))
+NP_CPU(relu_grad)(np_frame *f) { return np_map(f, run_relu_grad, NULL); }
+
+#ifdef NP_BASE_ONLY
+static void relu_backward(np_back *b) { b->dx[0] = np_relu_grad(b, b->g[0], b->saved[0]); }
+static void relu_grad_backward(np_back *b)
+{
+    if (b->need[0]) b->dx[0] = np_relu_grad(b, b->g[0], b->saved[0]);
+    if (b->need[1]) b->dx[1] = zeros_like(b, b->g[0]);
+}
+NP_OP(relu) = {NP_NAMED(relu),           .args = "x:T -> y:T",   .tags = NP_POINTWISE | NP_CHEAP,
+               .save = {NP_OUT(0)},      .infer = np_infer_same, .grad = relu_backward,
+               .sample = np_sample_unary};
+NP_INPLACE_OP(relu_, relu);
+NP_OP(relu_grad) = {
+    NP_NAMED(relu_grad),  .args = "g:T y:T -> dx:T",      .tags = NP_POINTWISE | NP_CHEAP | NP_INTERNAL,
+    .save = {NP_IN(1)},   .infer = np_infer_binary_float, .grad = relu_grad_backward,
+    .sample = sample_pair};
+#endif
+
+/* gelu(x, {tanh=false}): x times the normal distribution function of x, by erf, or by the tanh approximation. */
+NP_MAP1(gelu, x, v_gelu(x))
+NP_MAP1(gelu_tanh, x, V_PICK(x, gelu_tanh_f, gelu_tanh_d))
+NP_CPU(gelu)(np_frame *f) { return np_map(f, f->attr[0].i ? run_gelu_tanh : run_gelu, NULL); }
+
+/* gelu_grad(g, x, {tanh=false}): g times the slope of gelu at x. */
+NP_MAP2(gelu_slope, g, x, g *V_PICK(x, gelu_slope_f, gelu_slope_d))
+NP_MAP2(gelu_tanh_slope, g, x, g *V_PICK(x, gelu_tanh_slope_f, gelu_tanh_slope_d))
+NP_CPU(gelu_grad)(np_frame *f)
+{
+    return np_map(f, f->attr[0].i ? run_gelu_tanh_slope : run_gelu_slope, NULL);
+}
+
+#ifdef NP_BASE_ONLY
+static void gelu_backward(np_back *b) { b->dx[0] = np_gelu_grad(b, b->g[0], b->saved[0], b->attr[0].i != 0); }
+
+/* Second derivative by erf: phi(x) (2 - x^2). */
+static neap_tensor *gelu_curve(np_back *b, neap_tensor *x)
+{
+    neap_tensor *phi = np_exp(b, np_mul(b, np_square(b, x), np_num(b, -0.5)));
+    neap_tensor *rest = np_sub(b, np_num(b, 2), np_square(b, x));
+    return np_mul(b, np_mul(b, phi, np_num(b, 0.39894228040143267794)), rest);
+}
+/* By tanh: with u = k (x + a x^3), t = tanh u:  (1 - t^2) (u' + x/2 (u'' - 2 t u'^2)). */
+static neap_tensor *gelu_tanh_curve(np_back *b, neap_tensor *x)
+{
+    const double k = 0.79788456080286535588, a = 0.044715;
+    neap_tensor *x2 = np_hold(b, np_hold(b, np_square(b, x)));
+    neap_tensor *u = np_mul(b, x, np_add(b, np_mul(b, x2, np_num(b, k * a)), np_num(b, k)));
+    neap_tensor *t = np_hold(b, np_tanh(b, u));
+    neap_tensor *du = np_hold(b, np_add(b, np_mul(b, x2, np_num(b, 3 * k * a)), np_num(b, k)));
+    neap_tensor *bend = np_mul(b, x2, np_num(b, 3 * k * a)); /* x u'' / 2 */
+    neap_tensor *turn = np_mul(b, np_mul(b, t, x), np_square(b, np_hold(b, du)));
+    neap_tensor *sum = np_add(b, du, np_sub(b, bend, turn));
+    return np_mul(b, np_sub(b, np_num(b, 1), np_square(b, t)), sum);
+}
+static void gelu_grad_backward(np_back *b)
+{
+    neap_tensor *g = b->saved[0], *x = b->saved[1];
+    bool by_tanh = b->attr[0].i != 0;
+    if (b->need[0]) b->dx[0] = np_gelu_grad(b, b->g[0], x, by_tanh);
+    if (b->need[1])
+        b->dx[1] = np_mul(b, np_mul(b, b->g[0], g), by_tanh ? gelu_tanh_curve(b, x) : gelu_curve(b, x));
+}
+static bool gelu_sample(np_sampler *s, int i)
+{
+    if (i == 6 && !np_s_tensor(s, -2, 2, 0, 2, (int64_t)3, (int64_t)4)) return false;
+    if (i > 6 || (i < 6 && !np_sample_unary(s, i))) return false;
+    if (i == 6) s->label = "tanh";
+    s->attr[0] = (np_attr){.i = i == 6, .has = 1};
+    return true;
+}
+static bool gelu_grad_sample(np_sampler *s, int i)
+{
+    if (i > 1) return false;
+    s->label = i ? "tanh" : "erf";
+    s->attr[0] = (np_attr){.i = i, .has = 1};
+    return np_s_tensor(s, -2, 2, 0, 2, (int64_t)3, (int64_t)4) &&
+           np_s_tensor(s, -2, 2, 1, 2, (int64_t)3, (int64_t)4);
+}
+NP_OP(gelu) = {NP_NAMED(gelu),
+               .args = "x:T ; tanh:bool=false -> y:T",
+               .tags = NP_POINTWISE | NP_CHEAP,
+               .save = {NP_IN(0)},
+               .infer = np_infer_float,
+               .grad = gelu_backward,
+               .sample = gelu_sample};
+NP_OP(gelu_grad) = {NP_NAMED(gelu_grad),
+                    .args = "g:T x:T ; tanh:bool=false -> dx:T",
+                    .tags = NP_POINTWISE | NP_CHEAP | NP_INTERNAL,
+                    .save = {NP_IN_FOR(0, 1), NP_IN(1)},
+                    .infer = np_infer_binary_float,
+                    .grad = gelu_grad_backward,
+                    .sample = gelu_grad_sample};
+#endif
+
+/* softplus(x): log(1 + e^x), as max(x, 0) + log1p(e^-|x|) so that it never overflows. Its slope is sigmoid(x). */
+NP_MAP1(softplus, x, v_softplus(x))
+NP_CPU(softplus)(np_frame *f) { return np_map(f, run_softplus, NULL); }
+
+#ifdef NP_BASE_ONLY
+static void softplus_grad(np_back *b) { b->dx[0] = np_mul(b, b->g[0], np_sigmoid(b, b->saved[0])); }
+NP_OP(softplus) = {NP_NAMED(softplus),       .args = "x:T -> y:T",    .tags = NP_POINTWISE | NP_CHEAP,
+                   .save = {NP_IN(0)},       .infer = np_infer_float, .grad = softplus_grad,
+                   .sample = np_sample_unary};
+#endif

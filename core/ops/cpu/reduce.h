@@ -1,0 +1,256 @@
+/* reduce.h - the driver of reductions: sums, products, extremes, truth, norms over some or all dimensions.
+ *
+ * A reduction is described by an accumulator (np_acc) and three functions: fold a run of elements, merge two
+ * accumulators, store the result. The driver splits the input into kept and reduced dims, merges neighbours and
+ * takes one of two ways: by columns, when the innermost memory dim is kept, and by rows otherwise. Reduced dims are
+ * walked in row-major order, so positions are logical ones. Work is cut by shape alone and partial results are
+ * merged in order: the bits do not depend on threads. Floats are np_summed in double, integers in int64 (wrapping).
+ * Empty reductions: sum 0, prod 1, mean NaN, any false, all true; an extreme of nothing is an error. */
+#ifndef NP_REDUCE_H
+#define NP_REDUCE_H
+
+#include "ops/cpu/loops.h"
+#include "ops/sample.h"
+
+#define RED_PARTS 256 /* partial results on the stack, at most */
+#define RED_COLS 64   /* columns of one task */
+
+typedef struct np_acc {
+    union {
+        double d;
+        int64_t i;
+    };
+    int64_t at; /* extremes: position, -1 none yet */
+} np_acc;
+
+/* How to reduce elements of one compute type. */
+typedef struct red_kind {
+    np_acc start;
+    void (*row)(np_acc *a, const void *x, int64_t n,
+                int64_t at);                           /* n dense elements, the first is number `at` */
+    void (*merge)(np_acc *a, const np_acc *b);         /* b comes after a */
+    void (*cols)(void *acc, const void *x, int64_t n); /* 8-byte accumulators, or NULL */
+    bool is_int;                                       /* the accumulator is .i */
+} red_kind;
+
+typedef struct red_job {
+    const red_kind *k;
+    neap_dtype type, dtype; /* of the run, of the memory */
+    const char *x;
+    int nk, nr; /* merged kept and reduced dims, outermost first; byte strides */
+    int64_t kshape[NEAP_MAX_DIMS], kstride[NEAP_MAX_DIMS], rshape[NEAP_MAX_DIMS], rstride[NEAP_MAX_DIMS];
+    int64_t m, n; /* results, elements per result */
+    void (*store)(const struct red_job *j, int64_t o, const np_acc *a);
+    neap_tensor *out[2];
+    int64_t base; /* added to stored positions */
+    /* cutting */
+    int64_t parts, part_n; /* pieces of a reduction; rows per task otherwise */
+    int64_t cols, col_tasks;
+    np_acc *partial;
+} red_job;
+
+#define KIND_F(name, S, F, V) \
+    { \
+        .start = {.F = V, .at = -1}, .row = name##_row_##S, .merge = name##_merge_##F, \
+        .is_int = sizeof(#F) == 2 && #F[0] == 'i' \
+    }
+#define KINDS(name, V) \
+    static const red_kind name##_kinds[NEAP_N_DTYPES] = { \
+        [NEAP_FLOAT32] = KIND_F(name, f32, d, V), [NEAP_FLOAT64] = KIND_F(name, f64, d, V), \
+        [NEAP_INT64] = KIND_F(name, i64, i, V),   [NEAP_INT32] = KIND_F(name, i32, i, V), \
+        [NEAP_INT8] = KIND_F(name, i8, i, V),     [NEAP_UINT8] = KIND_F(name, u8, i, V), \
+        [NEAP_BOOL] = KIND_F(name, u8, i, V)}
+/* ---- storing */
+
+static inline void store_value(const red_job *j, int64_t o, const np_acc *a)
+{
+    neap_dtype t = (neap_dtype)j->out[0]->dtype;
+    char *y = np_ptr(j->out[0]) + o * (int64_t)np_dtype_size(t);
+    if (j->k->is_int) np_store_int(t, y, a->i);
+    else if (t == NEAP_FLOAT32) *(float *)(void *)y = (float)a->d;
+    else np_store_double(t, y, a->d);
+}
+/* ---- the driver */
+
+/* Elements [lo, hi) of reduction o. */
+static inline void fold(const red_job *j, int64_t o, int64_t lo, int64_t hi, np_acc *a)
+{
+    int64_t size = (int64_t)np_dtype_size(j->type);
+    const char *p = j->x;
+    for (int d = j->nk - 1; d >= 0; d--) p += o % j->kshape[d] * j->kstride[d], o /= j->kshape[d];
+    int in = j->nr - 1;
+    int64_t inner = in >= 0 ? j->rshape[in] : 1, step = in >= 0 ? j->rstride[in] : size;
+    _Alignas(64) unsigned char buf[NP_BLOCK * 8];
+    for (int64_t at = lo; at < hi;) {
+        const char *q = p + at % inner * step;
+        int64_t rest = at / inner, len = inner - at % inner;
+        for (int d = in - 1; d >= 0; d--) q += rest % j->rshape[d] * j->rstride[d], rest /= j->rshape[d];
+        if (len > hi - at) len = hi - at;
+        if (step == size && j->dtype == j->type) {
+            j->k->row(a, q, len, at);
+        } else {
+            for (int64_t i = 0; i < len; i += NP_BLOCK) {
+                int64_t n = len - i < NP_BLOCK ? len - i : NP_BLOCK;
+                np_block_load(j->type, buf, j->dtype, q + i * step, step, n);
+                j->k->row(a, buf, n, at + i);
+            }
+        }
+        at += len;
+    }
+}
+
+static inline void row_task(void *arg, int64_t task)
+{
+    const red_job *j = arg;
+    int64_t end = (task + 1) * j->part_n < j->m ? (task + 1) * j->part_n : j->m;
+    for (int64_t o = task * j->part_n; o < end; o++) {
+        np_acc a = j->k->start;
+        fold(j, o, 0, j->n, &a);
+        j->store(j, o, &a);
+    }
+}
+
+static inline void part_task(void *arg, int64_t task)
+{
+    const red_job *j = arg;
+    int64_t o = task / j->parts, lo = task % j->parts * j->part_n;
+    int64_t hi = lo + j->part_n < j->n ? lo + j->part_n : j->n;
+    j->partial[task] = j->k->start;
+    if (lo < hi) fold(j, o, lo, hi, &j->partial[task]);
+}
+
+/* Few long reductions: each in equal pieces, merged in order. */
+static inline bool run_parts(neap_ctx *c, red_job *j)
+{
+    np_acc partial[RED_PARTS];
+    j->partial = partial;
+    j->parts = (j->n + NP_GRAIN - 1) / NP_GRAIN;
+    if (j->parts > RED_PARTS / j->m) j->parts = RED_PARTS / j->m;
+    j->part_n = (j->n + j->parts - 1) / j->parts;
+    if (!np_parallel(c, j->m * j->parts, part_task, j)) return false;
+    for (int64_t o = 0; o < j->m; o++) {
+        np_acc a = j->k->start;
+        for (int64_t k = 0; k < j->parts; k++) j->k->merge(&a, &partial[o * j->parts + k]);
+        j->store(j, o, &a);
+    }
+    return true;
+}
+
+static inline bool run_rows(neap_ctx *c, red_job *j)
+{
+    if (j->m <= 16 && j->n > 2 * NP_GRAIN) return run_parts(c, j);
+    j->part_n = j->n > 0 ? (NP_GRAIN + j->n - 1) / j->n : NP_GRAIN;
+    return np_parallel(c, (j->m + j->part_n - 1) / j->part_n, row_task, j);
+}
+
+/* Rows [lo, hi) of a block of columns into 8-byte accumulators. */
+static inline void fold_cols(const red_job *j, int64_t outer, int64_t col, int64_t n, int64_t lo, int64_t hi,
+                             uint64_t *acc)
+{
+    int64_t size = (int64_t)np_dtype_size(j->dtype);
+    const char *p = j->x + col * size;
+    for (int d = j->nk - 2; d >= 0; d--) p += outer % j->kshape[d] * j->kstride[d], outer /= j->kshape[d];
+    _Alignas(64) unsigned char buf[RED_COLS * 8];
+    for (int64_t r = lo; r < hi; r++) {
+        const char *q = p + r * j->rstride[0];
+        if (j->dtype != j->type) {
+            np_block_load(j->type, buf, j->dtype, q, size, n);
+            q = (const char *)buf;
+        }
+        j->k->cols(acc, q, n);
+    }
+}
+
+static inline void col_task(void *arg, int64_t task)
+{
+    const red_job *j = arg;
+    int64_t part = task % j->parts, block = task / j->parts;
+    int64_t outer = block / j->col_tasks, col = block % j->col_tasks * RED_COLS;
+    int64_t n = j->cols - col < RED_COLS ? j->cols - col : RED_COLS;
+    int64_t lo = part * j->part_n, hi = lo + j->part_n < j->n ? lo + j->part_n : j->n;
+    uint64_t acc[RED_COLS] = {0};
+    fold_cols(j, outer, col, n, lo, hi, acc);
+    for (int64_t i = 0; i < n; i++) {
+        np_acc a = {.i = (int64_t)acc[i], .at = -1};
+        if (j->parts == 1) j->store(j, outer * j->cols + col + i, &a);
+        else j->partial[task * RED_COLS + i] = a;
+    }
+}
+
+static inline bool run_cols(neap_ctx *c, red_job *j)
+{
+    enum { TASKS = 16 };
+    np_acc partial[TASKS * RED_COLS];
+    j->partial = partial;
+    j->cols = j->kshape[j->nk - 1];
+    j->col_tasks = (j->cols + RED_COLS - 1) / RED_COLS;
+    int64_t blocks = j->m / j->cols * j->col_tasks;
+    int64_t width = j->cols < RED_COLS ? j->cols : RED_COLS;
+    j->parts = (j->n * width + NP_GRAIN - 1) / NP_GRAIN;
+    if (j->parts * blocks > TASKS) j->parts = TASKS / blocks;
+    if (j->parts < 1) j->parts = 1;
+    j->part_n = (j->n + j->parts - 1) / j->parts;
+    if (!np_parallel(c, blocks * j->parts, col_task, j)) return false;
+    for (int64_t b = 0; b < blocks && j->parts > 1; b++) {
+        int64_t outer = b / j->col_tasks, col = b % j->col_tasks * RED_COLS;
+        int64_t n = j->cols - col < RED_COLS ? j->cols - col : RED_COLS;
+        for (int64_t i = 0; i < n; i++) {
+            np_acc a = j->k->start;
+            for (int64_t k = 0; k < j->parts; k++)
+                j->k->merge(&a, &partial[(b * j->parts + k) * RED_COLS + i]);
+            j->store(j, outer * j->cols + col + i, &a);
+        }
+    }
+    return true;
+}
+
+/* Appends a dim, merged into the one before it when both are one run. */
+static inline void push_dim(int *n, int64_t *shape, int64_t *stride, int64_t size, int64_t step)
+{
+    if (size == 1) return;
+    if (*n > 0 && stride[*n - 1] == step * size) {
+        shape[*n - 1] *= size, stride[*n - 1] = step;
+        return;
+    }
+    shape[*n] = size, stride[*n] = step;
+    ++*n;
+}
+
+/* Reduces dims `mask` of in[0] into out[0] (and out[1]). `kinds` by run type. */
+static inline bool reduce(np_frame *f, uint32_t mask, const red_kind *k, neap_dtype type,
+                          void (*store)(const red_job *, int64_t, const np_acc *), int64_t base)
+{
+    const neap_tensor *x = f->in[0];
+    red_job j = {.k = k,
+                 .type = type,
+                 .dtype = (neap_dtype)x->dtype,
+                 .x = np_ptr(x),
+                 .m = 1,
+                 .n = 1,
+                 .store = store,
+                 .out = {f->out[0], f->n_out > 1 ? f->out[1] : NULL},
+                 .base = base};
+    int64_t size = (int64_t)np_itemsize(x);
+    for (int d = 0; d < x->ndim; d++) {
+        bool reduced = mask >> d & 1;
+        *(reduced ? &j.n : &j.m) *= x->shape[d];
+        if (reduced) push_dim(&j.nr, j.rshape, j.rstride, x->shape[d], x->stride[d] * size);
+        else push_dim(&j.nk, j.kshape, j.kstride, x->shape[d], x->stride[d] * size);
+    }
+    if (j.m == 0) return true;
+    bool by_cols =
+        k->cols && j.n > 0 && j.nr == 1 && j.nk > 0 && j.kstride[j.nk - 1] == size && j.rstride[0] != size;
+    return by_cols ? run_cols(f->c, &j) : run_rows(f->c, &j);
+}
+
+/* Bool counts and compares as uint8; half types as float. */
+static inline neap_dtype red_type(neap_dtype t) { return np_run_type(t); }
+
+/* ---- for gradients: g of a result with reduced dims, repeated over them (sum.c) */
+
+/* The shape of the node's input 0. */
+bool np_x_shape(np_back *b, int *ndim, int64_t *shape);
+neap_tensor *np_spread_dims(np_back *b, neap_tensor *g); /* attributes: dims?, keepdim */
+neap_tensor *np_spread_dim(np_back *b, neap_tensor *g);  /* attributes: dim?, keepdim */
+
+#endif
