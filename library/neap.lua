@@ -517,6 +517,380 @@ function neap.one_hot(ids, count, options) end
 ---@param options? table
 function Tensor:one_hot(count, options) end
 
+--- `neap.tanh(x) -> y`
+---
+--- the hyperbolic tangent.
+---
+--- Saves for backward: the result y.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.tanh(x) end
+
+--- `neap.tanh` as a method.
+---@return neap.Tensor
+function Tensor:tanh() end
+
+--- `neap.tanh_(x) -> y`
+---
+--- tanh written into its first argument.
+---
+--- Saves for backward: the result y.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.tanh_(x) end
+
+--- `neap.tanh_` as a method.
+---@return neap.Tensor
+function Tensor:tanh_() end
+
+--- `neap.sigmoid(x) -> y`
+---
+--- 1 / (1 + e^-x).
+---
+--- Saves for backward: the result y.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.sigmoid(x) end
+
+--- `neap.sigmoid` as a method.
+---@return neap.Tensor
+function Tensor:sigmoid() end
+
+--- `neap.sigmoid_(x) -> y`
+---
+--- sigmoid written into its first argument.
+---
+--- Saves for backward: the result y.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.sigmoid_(x) end
+
+--- `neap.sigmoid_` as a method.
+---@return neap.Tensor
+function Tensor:sigmoid_() end
+
+--- `neap.relu(x) -> y`
+---
+--- max(x, 0); its slope at 0 is 0; NaN stays NaN.
+---
+--- Saves for backward: the result y.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.relu(x) end
+
+--- `neap.relu` as a method.
+---@return neap.Tensor
+function Tensor:relu() end
+
+--- `neap.relu_(x) -> y`
+---
+--- relu written into its first argument.
+---
+--- Saves for backward: the result y.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.relu_(x) end
+
+--- `neap.relu_` as a method.
+---@return neap.Tensor
+function Tensor:relu_() end
+
+--- `neap.gelu(x[, {tanh = false}]) -> y`
+---
+--- x times the normal distribution function of x, by erf, or by the tanh approximation.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@param options? { tanh?: boolean }
+---@return neap.Tensor
+function neap.gelu(x, options) end
+
+--- `neap.gelu` as a method.
+---@param options? { tanh?: boolean }
+---@return neap.Tensor
+function Tensor:gelu(options) end
+
+--- `neap.softplus(x) -> y`
+---
+--- log(1 + e^x), as max(x, 0) + log1p(e^-|x|) so that it never overflows. Its slope is sigmoid(x).
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.softplus(x) end
+
+--- `neap.softplus` as a method.
+---@return neap.Tensor
+function Tensor:softplus() end
+
+--- `neap.add(a, b) -> y`
+---
+--- a + b with broadcasting. x:add(2), x + y.
+---
+--- Saves for backward: nothing.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.add(a, b) end
+
+--- `neap.add` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:add(b) end
+
+--- `neap.add_(a, b) -> y`
+---
+--- add written into its first argument.
+---
+--- Saves for backward: nothing.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.add_(a, b) end
+
+--- `neap.add_` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:add_(b) end
+
+--- `neap.sub(a, b) -> y`
+---
+--- a - b with broadcasting. x:sub(y), x - 1.
+---
+--- Saves for backward: nothing.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.sub(a, b) end
+
+--- `neap.sub` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:sub(b) end
+
+--- `neap.sub_(a, b) -> y`
+---
+--- sub written into its first argument.
+---
+--- Saves for backward: nothing.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.sub_(a, b) end
+
+--- `neap.sub_` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:sub_(b) end
+
+--- `neap.mul(a, b) -> y`
+---
+--- a * b element by element, with broadcasting. x:mul(3), x * y.
+---
+--- Saves for backward: a if the gradient of b is wanted, b if the gradient of a is wanted.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.mul(a, b) end
+
+--- `neap.mul` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:mul(b) end
+
+--- `neap.mul_(a, b) -> y`
+---
+--- mul written into its first argument.
+---
+--- Saves for backward: a if the gradient of b is wanted, b if the gradient of a is wanted.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.mul_(a, b) end
+
+--- `neap.mul_` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:mul_(b) end
+
+--- `neap.div(a, b) -> y`
+---
+--- a / b with broadcasting; integers give floats. x:div(y), x / 2.
+---
+--- Saves for backward: a if the gradient of b is wanted, b.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.div(a, b) end
+
+--- `neap.div` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:div(b) end
+
+--- `neap.div_(a, b) -> y`
+---
+--- div written into its first argument.
+---
+--- Saves for backward: a if the gradient of b is wanted, b.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.div_(a, b) end
+
+--- `neap.div_` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:div_(b) end
+
+--- `neap.floor_divide(a, b) -> y`
+---
+--- floor(a / b), as Lua's //; an integer divided by 0 is an error. x // 2.
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.floor_divide(a, b) end
+
+--- `neap.floor_divide` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:floor_divide(b) end
+
+--- `neap.floor_divide_(a, b) -> y`
+---
+--- floor_divide written into its first argument.
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.floor_divide_(a, b) end
+
+--- `neap.floor_divide_` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:floor_divide_(b) end
+
+--- `neap.remainder(a, b) -> y`
+---
+--- a - b * floor(a / b), the sign of b, as Lua's %; an integer modulo 0 is an error. x % 3.
+---
+--- Saves for backward: a if the gradient of b is wanted, b if the gradient of b is wanted.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.remainder(a, b) end
+
+--- `neap.remainder` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:remainder(b) end
+
+--- `neap.remainder_(a, b) -> y`
+---
+--- remainder written into its first argument.
+---
+--- Saves for backward: a if the gradient of b is wanted, b if the gradient of b is wanted.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.remainder_(a, b) end
+
+--- `neap.remainder_` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:remainder_(b) end
+
+--- `neap.maximum(a, b) -> y`
+---
+--- the larger of two elements; NaN wins; at ties each side gets half of the gradient.
+---
+--- Saves for backward: a, b.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.maximum(a, b) end
+
+--- `neap.maximum` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:maximum(b) end
+
+--- `neap.minimum(a, b) -> y`
+---
+--- the smaller of two elements; NaN wins; at ties each side gets half of the gradient.
+---
+--- Saves for backward: a, b.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.minimum(a, b) end
+
+--- `neap.minimum` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:minimum(b) end
+
+--- `neap.bitwise_and(a, b) -> y`
+---
+--- a & b of integers; of bool: and. x:gt(0) & x:lt(1).
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.bitwise_and(a, b) end
+
+--- `neap.bitwise_and` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:bitwise_and(b) end
+
+--- `neap.bitwise_or(a, b) -> y`
+---
+--- a | b of integers; of bool: or.
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.bitwise_or(a, b) end
+
+--- `neap.bitwise_or` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:bitwise_or(b) end
+
+--- `neap.bitwise_xor(a, b) -> y`
+---
+--- a ~ b of integers; of bool: exclusive or.
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.bitwise_xor(a, b) end
+
+--- `neap.bitwise_xor` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:bitwise_xor(b) end
+
+--- `neap.bitwise_not(x) -> y`
+---
+--- ~x of integers; of bool: not. ~mask.
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.bitwise_not(x) end
+
+--- `neap.bitwise_not` as a method.
+---@return neap.Tensor
+function Tensor:bitwise_not() end
+
 --- `neap.eq(a, b) -> y`
 ---
 --- a == b element by element, with broadcasting. x:eq(0).
@@ -818,6 +1192,74 @@ function neap.cat(xs, dim) end
 ---@param dim? integer
 ---@return neap.Tensor
 function neap.stack(xs, dim) end
+
+--- `neap.max(x[, dim][, {keepdim = false, base = 1}]) -> values, indices`
+---
+--- the largest along dim and where it is (the first of equal ones, NaN before all). Without dim: the largest of all elements, alone. local v, i = x:max(2). Along a dim the gradient goes to the chosen element; without dim it is shared evenly by all equal ones.
+---
+--- Saves for backward: x, the result values, the result indices.
+---@param x neap.Tensor
+---@param dim? integer
+---@param options? { keepdim?: boolean, base?: integer }
+---@return neap.Tensor, neap.Tensor
+function neap.max(x, dim, options) end
+
+--- `neap.max` as a method.
+---@param dim? integer
+---@param options? { keepdim?: boolean, base?: integer }
+---@return neap.Tensor, neap.Tensor
+function Tensor:max(dim, options) end
+
+--- `neap.min(x[, dim][, {keepdim = false, base = 1}]) -> values, indices`
+---
+--- the smallest along dim and where it is, as max.
+---
+--- Saves for backward: x, the result values, the result indices.
+---@param x neap.Tensor
+---@param dim? integer
+---@param options? { keepdim?: boolean, base?: integer }
+---@return neap.Tensor, neap.Tensor
+function neap.min(x, dim, options) end
+
+--- `neap.min` as a method.
+---@param dim? integer
+---@param options? { keepdim?: boolean, base?: integer }
+---@return neap.Tensor, neap.Tensor
+function Tensor:min(dim, options) end
+
+--- `neap.argmax(x[, dim][, {keepdim = false, base = 1}]) -> indices`
+---
+--- the position of the largest along dim, or in x laid out in a row.
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param x neap.Tensor
+---@param dim? integer
+---@param options? { keepdim?: boolean, base?: integer }
+---@return neap.Tensor
+function neap.argmax(x, dim, options) end
+
+--- `neap.argmax` as a method.
+---@param dim? integer
+---@param options? { keepdim?: boolean, base?: integer }
+---@return neap.Tensor
+function Tensor:argmax(dim, options) end
+
+--- `neap.argmin(x[, dim][, {keepdim = false, base = 1}]) -> indices`
+---
+--- the position of the smallest along dim, or in x laid out in a row.
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param x neap.Tensor
+---@param dim? integer
+---@param options? { keepdim?: boolean, base?: integer }
+---@return neap.Tensor
+function neap.argmin(x, dim, options) end
+
+--- `neap.argmin` as a method.
+---@param dim? integer
+---@param options? { keepdim?: boolean, base?: integer }
+---@return neap.Tensor
+function Tensor:argmin(dim, options) end
 
 --- `neap.index_select(x, dim, ids[, {base = 1}]) -> y`
 ---
@@ -1185,355 +1627,6 @@ function neap.rms_norm(x, w, options) end
 ---@return neap.Tensor
 function Tensor:rms_norm(w, options) end
 
---- `neap.add(a, b) -> y`
----
---- a + b with broadcasting. x:add(2), x + y.
----
---- Saves for backward: nothing.
----@param a neap.Tensor|number
----@param b neap.Tensor|number
----@return neap.Tensor
-function neap.add(a, b) end
-
---- `neap.add` as a method.
----@param b neap.Tensor|number
----@return neap.Tensor
-function Tensor:add(b) end
-
---- `neap.add_(a, b) -> y`
----
---- add written into its first argument.
----
---- Saves for backward: nothing.
----@param a neap.Tensor|number
----@param b neap.Tensor|number
----@return neap.Tensor
-function neap.add_(a, b) end
-
---- `neap.add_` as a method.
----@param b neap.Tensor|number
----@return neap.Tensor
-function Tensor:add_(b) end
-
---- `neap.sub(a, b) -> y`
----
---- a - b with broadcasting. x:sub(y), x - 1.
----
---- Saves for backward: nothing.
----@param a neap.Tensor|number
----@param b neap.Tensor|number
----@return neap.Tensor
-function neap.sub(a, b) end
-
---- `neap.sub` as a method.
----@param b neap.Tensor|number
----@return neap.Tensor
-function Tensor:sub(b) end
-
---- `neap.sub_(a, b) -> y`
----
---- sub written into its first argument.
----
---- Saves for backward: nothing.
----@param a neap.Tensor|number
----@param b neap.Tensor|number
----@return neap.Tensor
-function neap.sub_(a, b) end
-
---- `neap.sub_` as a method.
----@param b neap.Tensor|number
----@return neap.Tensor
-function Tensor:sub_(b) end
-
---- `neap.mul(a, b) -> y`
----
---- a * b element by element, with broadcasting. x:mul(3), x * y.
----
---- Saves for backward: a if the gradient of b is wanted, b if the gradient of a is wanted.
----@param a neap.Tensor|number
----@param b neap.Tensor|number
----@return neap.Tensor
-function neap.mul(a, b) end
-
---- `neap.mul` as a method.
----@param b neap.Tensor|number
----@return neap.Tensor
-function Tensor:mul(b) end
-
---- `neap.mul_(a, b) -> y`
----
---- mul written into its first argument.
----
---- Saves for backward: a if the gradient of b is wanted, b if the gradient of a is wanted.
----@param a neap.Tensor|number
----@param b neap.Tensor|number
----@return neap.Tensor
-function neap.mul_(a, b) end
-
---- `neap.mul_` as a method.
----@param b neap.Tensor|number
----@return neap.Tensor
-function Tensor:mul_(b) end
-
---- `neap.div(a, b) -> y`
----
---- a / b with broadcasting; integers give floats. x:div(y), x / 2.
----
---- Saves for backward: a if the gradient of b is wanted, b.
----@param a neap.Tensor|number
----@param b neap.Tensor|number
----@return neap.Tensor
-function neap.div(a, b) end
-
---- `neap.div` as a method.
----@param b neap.Tensor|number
----@return neap.Tensor
-function Tensor:div(b) end
-
---- `neap.div_(a, b) -> y`
----
---- div written into its first argument.
----
---- Saves for backward: a if the gradient of b is wanted, b.
----@param a neap.Tensor|number
----@param b neap.Tensor|number
----@return neap.Tensor
-function neap.div_(a, b) end
-
---- `neap.div_` as a method.
----@param b neap.Tensor|number
----@return neap.Tensor
-function Tensor:div_(b) end
-
---- `neap.floor_divide(a, b) -> y`
----
---- floor(a / b), as Lua's //; an integer divided by 0 is an error. x // 2.
----
---- Saves for backward: nothing, it has no gradient.
----@param a neap.Tensor|number
----@param b neap.Tensor|number
----@return neap.Tensor
-function neap.floor_divide(a, b) end
-
---- `neap.floor_divide` as a method.
----@param b neap.Tensor|number
----@return neap.Tensor
-function Tensor:floor_divide(b) end
-
---- `neap.floor_divide_(a, b) -> y`
----
---- floor_divide written into its first argument.
----
---- Saves for backward: nothing, it has no gradient.
----@param a neap.Tensor|number
----@param b neap.Tensor|number
----@return neap.Tensor
-function neap.floor_divide_(a, b) end
-
---- `neap.floor_divide_` as a method.
----@param b neap.Tensor|number
----@return neap.Tensor
-function Tensor:floor_divide_(b) end
-
---- `neap.remainder(a, b) -> y`
----
---- a - b * floor(a / b), the sign of b, as Lua's %; an integer modulo 0 is an error. x % 3.
----
---- Saves for backward: a if the gradient of b is wanted, b if the gradient of b is wanted.
----@param a neap.Tensor|number
----@param b neap.Tensor|number
----@return neap.Tensor
-function neap.remainder(a, b) end
-
---- `neap.remainder` as a method.
----@param b neap.Tensor|number
----@return neap.Tensor
-function Tensor:remainder(b) end
-
---- `neap.remainder_(a, b) -> y`
----
---- remainder written into its first argument.
----
---- Saves for backward: a if the gradient of b is wanted, b if the gradient of b is wanted.
----@param a neap.Tensor|number
----@param b neap.Tensor|number
----@return neap.Tensor
-function neap.remainder_(a, b) end
-
---- `neap.remainder_` as a method.
----@param b neap.Tensor|number
----@return neap.Tensor
-function Tensor:remainder_(b) end
-
---- `neap.neg(x) -> y`
----
---- -x.
----
---- Saves for backward: nothing.
----@param x neap.Tensor
----@return neap.Tensor
-function neap.neg(x) end
-
---- `neap.neg` as a method.
----@return neap.Tensor
-function Tensor:neg() end
-
---- `neap.neg_(x) -> y`
----
---- neg written into its first argument.
----
---- Saves for backward: nothing.
----@param x neap.Tensor
----@return neap.Tensor
-function neap.neg_(x) end
-
---- `neap.neg_` as a method.
----@return neap.Tensor
-function Tensor:neg_() end
-
---- `neap.abs(x) -> y`
----
---- |x|; its slope at 0 is 0.
----
---- Saves for backward: x.
----@param x neap.Tensor
----@return neap.Tensor
-function neap.abs(x) end
-
---- `neap.abs` as a method.
----@return neap.Tensor
-function Tensor:abs() end
-
---- `neap.abs_(x) -> y`
----
---- abs written into its first argument.
----
---- Saves for backward: x.
----@param x neap.Tensor
----@return neap.Tensor
-function neap.abs_(x) end
-
---- `neap.abs_` as a method.
----@return neap.Tensor
-function Tensor:abs_() end
-
---- `neap.sign(x) -> y`
----
---- -1, 0 or 1; NaN stays NaN. Constant between its steps: no gradient.
----
---- Saves for backward: nothing, it has no gradient.
----@param x neap.Tensor
----@return neap.Tensor
-function neap.sign(x) end
-
---- `neap.sign` as a method.
----@return neap.Tensor
-function Tensor:sign() end
-
---- `neap.floor(x) -> y`
----
---- the largest integer not above x. Constant between its steps: no gradient.
----
---- Saves for backward: nothing, it has no gradient.
----@param x neap.Tensor
----@return neap.Tensor
-function neap.floor(x) end
-
---- `neap.floor` as a method.
----@return neap.Tensor
-function Tensor:floor() end
-
---- `neap.ceil(x) -> y`
----
---- the smallest integer not below x. Constant between its steps: no gradient.
----
---- Saves for backward: nothing, it has no gradient.
----@param x neap.Tensor
----@return neap.Tensor
-function neap.ceil(x) end
-
---- `neap.ceil` as a method.
----@return neap.Tensor
-function Tensor:ceil() end
-
---- `neap.round(x) -> y`
----
---- the nearest integer, halves to even. Constant between its steps: no gradient.
----
---- Saves for backward: nothing, it has no gradient.
----@param x neap.Tensor
----@return neap.Tensor
-function neap.round(x) end
-
---- `neap.round` as a method.
----@return neap.Tensor
-function Tensor:round() end
-
---- `neap.trunc(x) -> y`
----
---- x without its fraction. Constant between its steps: no gradient.
----
---- Saves for backward: nothing, it has no gradient.
----@param x neap.Tensor
----@return neap.Tensor
-function neap.trunc(x) end
-
---- `neap.trunc` as a method.
----@return neap.Tensor
-function Tensor:trunc() end
-
---- `neap.floor_(x) -> y`
----
---- floor written into its first argument.
----
---- Saves for backward: nothing, it has no gradient.
----@param x neap.Tensor
----@return neap.Tensor
-function neap.floor_(x) end
-
---- `neap.floor_` as a method.
----@return neap.Tensor
-function Tensor:floor_() end
-
---- `neap.ceil_(x) -> y`
----
---- ceil written into its first argument.
----
---- Saves for backward: nothing, it has no gradient.
----@param x neap.Tensor
----@return neap.Tensor
-function neap.ceil_(x) end
-
---- `neap.ceil_` as a method.
----@return neap.Tensor
-function Tensor:ceil_() end
-
---- `neap.round_(x) -> y`
----
---- round written into its first argument.
----
---- Saves for backward: nothing, it has no gradient.
----@param x neap.Tensor
----@return neap.Tensor
-function neap.round_(x) end
-
---- `neap.round_` as a method.
----@return neap.Tensor
-function Tensor:round_() end
-
---- `neap.trunc_(x) -> y`
----
---- trunc written into its first argument.
----
---- Saves for backward: nothing, it has no gradient.
----@param x neap.Tensor
----@return neap.Tensor
-function neap.trunc_(x) end
-
---- `neap.trunc_` as a method.
----@return neap.Tensor
-function Tensor:trunc_() end
-
 --- `neap.square(x) -> y`
 ---
 --- x * x.
@@ -1586,148 +1679,6 @@ function neap.reciprocal_(x) end
 ---@return neap.Tensor
 function Tensor:reciprocal_() end
 
---- `neap.maximum(a, b) -> y`
----
---- the larger of two elements; NaN wins; at ties each side gets half of the gradient.
----
---- Saves for backward: a, b.
----@param a neap.Tensor|number
----@param b neap.Tensor|number
----@return neap.Tensor
-function neap.maximum(a, b) end
-
---- `neap.maximum` as a method.
----@param b neap.Tensor|number
----@return neap.Tensor
-function Tensor:maximum(b) end
-
---- `neap.minimum(a, b) -> y`
----
---- the smaller of two elements; NaN wins; at ties each side gets half of the gradient.
----
---- Saves for backward: a, b.
----@param a neap.Tensor|number
----@param b neap.Tensor|number
----@return neap.Tensor
-function neap.minimum(a, b) end
-
---- `neap.minimum` as a method.
----@param b neap.Tensor|number
----@return neap.Tensor
-function Tensor:minimum(b) end
-
---- `neap.clamp(x[, {min =, max =}]) -> y`
----
---- x brought into [min, max]; NaN stays. The gradient passes where min <= x <= max.
----
---- Saves for backward: x.
----@param x neap.Tensor
----@param options? { min?: number, max?: number }
----@return neap.Tensor
-function neap.clamp(x, options) end
-
---- `neap.clamp` as a method.
----@param options? { min?: number, max?: number }
----@return neap.Tensor
-function Tensor:clamp(options) end
-
---- `neap.clamp_(x[, {min =, max =}]) -> y`
----
---- clamp written into its first argument.
----
---- Saves for backward: x.
----@param x neap.Tensor
----@param options? { min?: number, max?: number }
----@return neap.Tensor
-function neap.clamp_(x, options) end
-
---- `neap.clamp_` as a method.
----@param options? { min?: number, max?: number }
----@return neap.Tensor
-function Tensor:clamp_(options) end
-
---- `neap.where(mask, a, b) -> y`
----
---- a where the mask is true, else b, with broadcasting. The side that is not chosen gets a gradient of exactly 0, whatever its value. neap.where(x:gt(0), x, 0).
----
---- Saves for backward: mask.
----@param mask neap.Tensor
----@param a neap.Tensor|number
----@param b neap.Tensor|number
----@return neap.Tensor
-function neap.where(mask, a, b) end
-
---- `neap.where` as a method.
----@param a neap.Tensor|number
----@param b neap.Tensor|number
----@return neap.Tensor
-function Tensor:where(a, b) end
-
---- `neap.exp(x) -> y`
----
---- e^x.
----
---- Saves for backward: the result y.
----@param x neap.Tensor
----@return neap.Tensor
-function neap.exp(x) end
-
---- `neap.exp` as a method.
----@return neap.Tensor
-function Tensor:exp() end
-
---- `neap.exp_(x) -> y`
----
---- exp written into its first argument.
----
---- Saves for backward: the result y.
----@param x neap.Tensor
----@return neap.Tensor
-function neap.exp_(x) end
-
---- `neap.exp_` as a method.
----@return neap.Tensor
-function Tensor:exp_() end
-
---- `neap.log(x) -> y`
----
---- the natural logarithm; log(0) = -inf, of negatives NaN.
----
---- Saves for backward: x.
----@param x neap.Tensor
----@return neap.Tensor
-function neap.log(x) end
-
---- `neap.log` as a method.
----@return neap.Tensor
-function Tensor:log() end
-
---- `neap.log_(x) -> y`
----
---- log written into its first argument.
----
---- Saves for backward: x.
----@param x neap.Tensor
----@return neap.Tensor
-function neap.log_(x) end
-
---- `neap.log_` as a method.
----@return neap.Tensor
-function Tensor:log_() end
-
---- `neap.log1p(x) -> y`
----
---- log(1 + x), exact for small x.
----
---- Saves for backward: x.
----@param x neap.Tensor
----@return neap.Tensor
-function neap.log1p(x) end
-
---- `neap.log1p` as a method.
----@return neap.Tensor
-function Tensor:log1p() end
-
 --- `neap.sqrt(x) -> y`
 ---
 --- the square root.
@@ -1767,177 +1718,6 @@ function neap.rsqrt(x) end
 ---@return neap.Tensor
 function Tensor:rsqrt() end
 
---- `neap.sin(x) -> y`
----
---- the sine of x in radians.
----
---- Saves for backward: x.
----@param x neap.Tensor
----@return neap.Tensor
-function neap.sin(x) end
-
---- `neap.sin` as a method.
----@return neap.Tensor
-function Tensor:sin() end
-
---- `neap.cos(x) -> y`
----
---- the cosine of x in radians.
----
---- Saves for backward: x.
----@param x neap.Tensor
----@return neap.Tensor
-function neap.cos(x) end
-
---- `neap.cos` as a method.
----@return neap.Tensor
-function Tensor:cos() end
-
---- `neap.sin_(x) -> y`
----
---- sin written into its first argument.
----
---- Saves for backward: x.
----@param x neap.Tensor
----@return neap.Tensor
-function neap.sin_(x) end
-
---- `neap.sin_` as a method.
----@return neap.Tensor
-function Tensor:sin_() end
-
---- `neap.cos_(x) -> y`
----
---- cos written into its first argument.
----
---- Saves for backward: x.
----@param x neap.Tensor
----@return neap.Tensor
-function neap.cos_(x) end
-
---- `neap.cos_` as a method.
----@return neap.Tensor
-function Tensor:cos_() end
-
---- `neap.tanh(x) -> y`
----
---- the hyperbolic tangent.
----
---- Saves for backward: the result y.
----@param x neap.Tensor
----@return neap.Tensor
-function neap.tanh(x) end
-
---- `neap.tanh` as a method.
----@return neap.Tensor
-function Tensor:tanh() end
-
---- `neap.tanh_(x) -> y`
----
---- tanh written into its first argument.
----
---- Saves for backward: the result y.
----@param x neap.Tensor
----@return neap.Tensor
-function neap.tanh_(x) end
-
---- `neap.tanh_` as a method.
----@return neap.Tensor
-function Tensor:tanh_() end
-
---- `neap.sigmoid(x) -> y`
----
---- 1 / (1 + e^-x).
----
---- Saves for backward: the result y.
----@param x neap.Tensor
----@return neap.Tensor
-function neap.sigmoid(x) end
-
---- `neap.sigmoid` as a method.
----@return neap.Tensor
-function Tensor:sigmoid() end
-
---- `neap.sigmoid_(x) -> y`
----
---- sigmoid written into its first argument.
----
---- Saves for backward: the result y.
----@param x neap.Tensor
----@return neap.Tensor
-function neap.sigmoid_(x) end
-
---- `neap.sigmoid_` as a method.
----@return neap.Tensor
-function Tensor:sigmoid_() end
-
---- `neap.relu(x) -> y`
----
---- max(x, 0); its slope at 0 is 0; NaN stays NaN.
----
---- Saves for backward: the result y.
----@param x neap.Tensor
----@return neap.Tensor
-function neap.relu(x) end
-
---- `neap.relu` as a method.
----@return neap.Tensor
-function Tensor:relu() end
-
---- `neap.relu_(x) -> y`
----
---- relu written into its first argument.
----
---- Saves for backward: the result y.
----@param x neap.Tensor
----@return neap.Tensor
-function neap.relu_(x) end
-
---- `neap.relu_` as a method.
----@return neap.Tensor
-function Tensor:relu_() end
-
---- `neap.gelu(x[, {tanh = false}]) -> y`
----
---- x times the normal distribution function of x, by erf, or by the tanh approximation.
----
---- Saves for backward: x.
----@param x neap.Tensor
----@param options? { tanh?: boolean }
----@return neap.Tensor
-function neap.gelu(x, options) end
-
---- `neap.gelu` as a method.
----@param options? { tanh?: boolean }
----@return neap.Tensor
-function Tensor:gelu(options) end
-
---- `neap.softplus(x) -> y`
----
---- log(1 + e^x), as max(x, 0) + log1p(e^-|x|) so that it never overflows. Its slope is sigmoid(x).
----
---- Saves for backward: x.
----@param x neap.Tensor
----@return neap.Tensor
-function neap.softplus(x) end
-
---- `neap.softplus` as a method.
----@return neap.Tensor
-function Tensor:softplus() end
-
---- `neap.erf(x) -> y`
----
---- the error function.
----
---- Saves for backward: x.
----@param x neap.Tensor
----@return neap.Tensor
-function neap.erf(x) end
-
---- `neap.erf` as a method.
----@return neap.Tensor
-function Tensor:erf() end
-
 --- `neap.pow(x, n) -> y`
 ---
 --- x^n with broadcasting. Integers stay integers and refuse a negative n. x ^ 2. At x = 0 the slope in n is 0 for n >= 0, and the slope in x is 0 for n = 0.
@@ -1968,63 +1748,22 @@ function neap.pow_(x, n) end
 ---@return neap.Tensor
 function Tensor:pow_(n) end
 
---- `neap.bitwise_and(a, b) -> y`
+--- `neap.prod(x[, dim][, {keepdim = false}]) -> y`
 ---
---- a & b of integers; of bool: and. x:gt(0) & x:lt(1).
+--- the product over one dim, or over all. Integers and bool give int64.
 ---
---- Saves for backward: nothing, it has no gradient.
----@param a neap.Tensor|number
----@param b neap.Tensor|number
----@return neap.Tensor
-function neap.bitwise_and(a, b) end
-
---- `neap.bitwise_and` as a method.
----@param b neap.Tensor|number
----@return neap.Tensor
-function Tensor:bitwise_and(b) end
-
---- `neap.bitwise_or(a, b) -> y`
----
---- a | b of integers; of bool: or.
----
---- Saves for backward: nothing, it has no gradient.
----@param a neap.Tensor|number
----@param b neap.Tensor|number
----@return neap.Tensor
-function neap.bitwise_or(a, b) end
-
---- `neap.bitwise_or` as a method.
----@param b neap.Tensor|number
----@return neap.Tensor
-function Tensor:bitwise_or(b) end
-
---- `neap.bitwise_xor(a, b) -> y`
----
---- a ~ b of integers; of bool: exclusive or.
----
---- Saves for backward: nothing, it has no gradient.
----@param a neap.Tensor|number
----@param b neap.Tensor|number
----@return neap.Tensor
-function neap.bitwise_xor(a, b) end
-
---- `neap.bitwise_xor` as a method.
----@param b neap.Tensor|number
----@return neap.Tensor
-function Tensor:bitwise_xor(b) end
-
---- `neap.bitwise_not(x) -> y`
----
---- ~x of integers; of bool: not. ~mask.
----
---- Saves for backward: nothing, it has no gradient.
+--- Saves for backward: x.
 ---@param x neap.Tensor
+---@param dim? integer
+---@param options? { keepdim?: boolean }
 ---@return neap.Tensor
-function neap.bitwise_not(x) end
+function neap.prod(x, dim, options) end
 
---- `neap.bitwise_not` as a method.
+--- `neap.prod` as a method.
+---@param dim? integer
+---@param options? { keepdim?: boolean }
 ---@return neap.Tensor
-function Tensor:bitwise_not() end
+function Tensor:prod(dim, options) end
 
 --- `neap.rand(shape[, {dtype =, device =, generator =}]) -> y`
 ---
@@ -2122,159 +1861,6 @@ function neap.dropout(x, p, options) end
 ---@param options? { training?: boolean, generator?: neap.Generator }
 ---@return neap.Tensor
 function Tensor:dropout(p, options) end
-
---- `neap.sum(x[, dims][, {keepdim = false}]) -> y`
----
---- the sum over dims, or over all. Integers and bool give int64. Half types and float32 add up in double. x:sum(), x:sum(2), x:sum({1, 2}, {keepdim = true}).
----
---- Saves for backward: nothing.
----@param x neap.Tensor
----@param dims? integer|integer[]
----@param options? { keepdim?: boolean }
----@return neap.Tensor
-function neap.sum(x, dims, options) end
-
---- `neap.sum` as a method.
----@param dims? integer|integer[]
----@param options? { keepdim?: boolean }
----@return neap.Tensor
-function Tensor:sum(dims, options) end
-
---- `neap.mean(x[, dims][, {keepdim = false}]) -> y`
----
---- the average over dims, or over all; of nothing NaN; integers give floats.
----
---- Saves for backward: nothing.
----@param x neap.Tensor
----@param dims? integer|integer[]
----@param options? { keepdim?: boolean }
----@return neap.Tensor
-function neap.mean(x, dims, options) end
-
---- `neap.mean` as a method.
----@param dims? integer|integer[]
----@param options? { keepdim?: boolean }
----@return neap.Tensor
-function Tensor:mean(dims, options) end
-
---- `neap.prod(x[, dim][, {keepdim = false}]) -> y`
----
---- the product over one dim, or over all. Integers and bool give int64.
----
---- Saves for backward: x.
----@param x neap.Tensor
----@param dim? integer
----@param options? { keepdim?: boolean }
----@return neap.Tensor
-function neap.prod(x, dim, options) end
-
---- `neap.prod` as a method.
----@param dim? integer
----@param options? { keepdim?: boolean }
----@return neap.Tensor
-function Tensor:prod(dim, options) end
-
---- `neap.max(x[, dim][, {keepdim = false, base = 1}]) -> values, indices`
----
---- the largest along dim and where it is (the first of equal ones, NaN before all). Without dim: the largest of all elements, alone. local v, i = x:max(2). Along a dim the gradient goes to the chosen element; without dim it is shared evenly by all equal ones.
----
---- Saves for backward: x, the result values, the result indices.
----@param x neap.Tensor
----@param dim? integer
----@param options? { keepdim?: boolean, base?: integer }
----@return neap.Tensor, neap.Tensor
-function neap.max(x, dim, options) end
-
---- `neap.max` as a method.
----@param dim? integer
----@param options? { keepdim?: boolean, base?: integer }
----@return neap.Tensor, neap.Tensor
-function Tensor:max(dim, options) end
-
---- `neap.min(x[, dim][, {keepdim = false, base = 1}]) -> values, indices`
----
---- the smallest along dim and where it is, as max.
----
---- Saves for backward: x, the result values, the result indices.
----@param x neap.Tensor
----@param dim? integer
----@param options? { keepdim?: boolean, base?: integer }
----@return neap.Tensor, neap.Tensor
-function neap.min(x, dim, options) end
-
---- `neap.min` as a method.
----@param dim? integer
----@param options? { keepdim?: boolean, base?: integer }
----@return neap.Tensor, neap.Tensor
-function Tensor:min(dim, options) end
-
---- `neap.argmax(x[, dim][, {keepdim = false, base = 1}]) -> indices`
----
---- the position of the largest along dim, or in x laid out in a row.
----
---- Saves for backward: nothing, it has no gradient.
----@param x neap.Tensor
----@param dim? integer
----@param options? { keepdim?: boolean, base?: integer }
----@return neap.Tensor
-function neap.argmax(x, dim, options) end
-
---- `neap.argmax` as a method.
----@param dim? integer
----@param options? { keepdim?: boolean, base?: integer }
----@return neap.Tensor
-function Tensor:argmax(dim, options) end
-
---- `neap.argmin(x[, dim][, {keepdim = false, base = 1}]) -> indices`
----
---- the position of the smallest along dim, or in x laid out in a row.
----
---- Saves for backward: nothing, it has no gradient.
----@param x neap.Tensor
----@param dim? integer
----@param options? { keepdim?: boolean, base?: integer }
----@return neap.Tensor
-function neap.argmin(x, dim, options) end
-
---- `neap.argmin` as a method.
----@param dim? integer
----@param options? { keepdim?: boolean, base?: integer }
----@return neap.Tensor
-function Tensor:argmin(dim, options) end
-
---- `neap.any(x[, dims][, {keepdim = false}]) -> y`
----
---- is an element nonzero (NaN is)? Without dims a boolean; with dims a bool tensor.
----
---- Saves for backward: nothing, it has no gradient.
----@param x neap.Tensor
----@param dims? integer|integer[]
----@param options? { keepdim?: boolean }
----@return boolean|neap.Tensor
-function neap.any(x, dims, options) end
-
---- `neap.any` as a method.
----@param dims? integer|integer[]
----@param options? { keepdim?: boolean }
----@return boolean|neap.Tensor
-function Tensor:any(dims, options) end
-
---- `neap.all(x[, dims][, {keepdim = false}]) -> y`
----
---- is every element nonzero? Without dims a boolean; with dims a bool tensor.
----
---- Saves for backward: nothing, it has no gradient.
----@param x neap.Tensor
----@param dims? integer|integer[]
----@param options? { keepdim?: boolean }
----@return boolean|neap.Tensor
-function neap.all(x, dims, options) end
-
---- `neap.all` as a method.
----@param dims? integer|integer[]
----@param options? { keepdim?: boolean }
----@return boolean|neap.Tensor
-function Tensor:all(dims, options) end
 
 --- `neap.select(x, dim, i) -> y`
 ---
@@ -2497,6 +2083,420 @@ function neap.logsumexp(x, dims, options) end
 ---@param options? { keepdim?: boolean }
 ---@return neap.Tensor
 function Tensor:logsumexp(dims, options) end
+
+--- `neap.sum(x[, dims][, {keepdim = false}]) -> y`
+---
+--- the sum over dims, or over all. Integers and bool give int64. Half types and float32 add up in double. x:sum(), x:sum(2), x:sum({1, 2}, {keepdim = true}).
+---
+--- Saves for backward: nothing.
+---@param x neap.Tensor
+---@param dims? integer|integer[]
+---@param options? { keepdim?: boolean }
+---@return neap.Tensor
+function neap.sum(x, dims, options) end
+
+--- `neap.sum` as a method.
+---@param dims? integer|integer[]
+---@param options? { keepdim?: boolean }
+---@return neap.Tensor
+function Tensor:sum(dims, options) end
+
+--- `neap.mean(x[, dims][, {keepdim = false}]) -> y`
+---
+--- the average over dims, or over all; of nothing NaN; integers give floats.
+---
+--- Saves for backward: nothing.
+---@param x neap.Tensor
+---@param dims? integer|integer[]
+---@param options? { keepdim?: boolean }
+---@return neap.Tensor
+function neap.mean(x, dims, options) end
+
+--- `neap.mean` as a method.
+---@param dims? integer|integer[]
+---@param options? { keepdim?: boolean }
+---@return neap.Tensor
+function Tensor:mean(dims, options) end
+
+--- `neap.clamp(x[, {min =, max =}]) -> y`
+---
+--- x brought into [min, max]; NaN stays. The gradient passes where min <= x <= max.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@param options? { min?: number, max?: number }
+---@return neap.Tensor
+function neap.clamp(x, options) end
+
+--- `neap.clamp` as a method.
+---@param options? { min?: number, max?: number }
+---@return neap.Tensor
+function Tensor:clamp(options) end
+
+--- `neap.clamp_(x[, {min =, max =}]) -> y`
+---
+--- clamp written into its first argument.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@param options? { min?: number, max?: number }
+---@return neap.Tensor
+function neap.clamp_(x, options) end
+
+--- `neap.clamp_` as a method.
+---@param options? { min?: number, max?: number }
+---@return neap.Tensor
+function Tensor:clamp_(options) end
+
+--- `neap.where(mask, a, b) -> y`
+---
+--- a where the mask is true, else b, with broadcasting. The side that is not chosen gets a gradient of exactly 0, whatever its value. neap.where(x:gt(0), x, 0).
+---
+--- Saves for backward: mask.
+---@param mask neap.Tensor
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.where(mask, a, b) end
+
+--- `neap.where` as a method.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:where(a, b) end
+
+--- `neap.sin(x) -> y`
+---
+--- the sine of x in radians.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.sin(x) end
+
+--- `neap.sin` as a method.
+---@return neap.Tensor
+function Tensor:sin() end
+
+--- `neap.cos(x) -> y`
+---
+--- the cosine of x in radians.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.cos(x) end
+
+--- `neap.cos` as a method.
+---@return neap.Tensor
+function Tensor:cos() end
+
+--- `neap.sin_(x) -> y`
+---
+--- sin written into its first argument.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.sin_(x) end
+
+--- `neap.sin_` as a method.
+---@return neap.Tensor
+function Tensor:sin_() end
+
+--- `neap.cos_(x) -> y`
+---
+--- cos written into its first argument.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.cos_(x) end
+
+--- `neap.cos_` as a method.
+---@return neap.Tensor
+function Tensor:cos_() end
+
+--- `neap.any(x[, dims][, {keepdim = false}]) -> y`
+---
+--- is an element nonzero (NaN is)? Without dims a boolean; with dims a bool tensor.
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param x neap.Tensor
+---@param dims? integer|integer[]
+---@param options? { keepdim?: boolean }
+---@return boolean|neap.Tensor
+function neap.any(x, dims, options) end
+
+--- `neap.any` as a method.
+---@param dims? integer|integer[]
+---@param options? { keepdim?: boolean }
+---@return boolean|neap.Tensor
+function Tensor:any(dims, options) end
+
+--- `neap.all(x[, dims][, {keepdim = false}]) -> y`
+---
+--- is every element nonzero? Without dims a boolean; with dims a bool tensor.
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param x neap.Tensor
+---@param dims? integer|integer[]
+---@param options? { keepdim?: boolean }
+---@return boolean|neap.Tensor
+function neap.all(x, dims, options) end
+
+--- `neap.all` as a method.
+---@param dims? integer|integer[]
+---@param options? { keepdim?: boolean }
+---@return boolean|neap.Tensor
+function Tensor:all(dims, options) end
+
+--- `neap.neg(x) -> y`
+---
+--- -x.
+---
+--- Saves for backward: nothing.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.neg(x) end
+
+--- `neap.neg` as a method.
+---@return neap.Tensor
+function Tensor:neg() end
+
+--- `neap.neg_(x) -> y`
+---
+--- neg written into its first argument.
+---
+--- Saves for backward: nothing.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.neg_(x) end
+
+--- `neap.neg_` as a method.
+---@return neap.Tensor
+function Tensor:neg_() end
+
+--- `neap.abs(x) -> y`
+---
+--- |x|; its slope at 0 is 0.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.abs(x) end
+
+--- `neap.abs` as a method.
+---@return neap.Tensor
+function Tensor:abs() end
+
+--- `neap.abs_(x) -> y`
+---
+--- abs written into its first argument.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.abs_(x) end
+
+--- `neap.abs_` as a method.
+---@return neap.Tensor
+function Tensor:abs_() end
+
+--- `neap.sign(x) -> y`
+---
+--- -1, 0 or 1; NaN stays NaN. Constant between its steps: no gradient.
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.sign(x) end
+
+--- `neap.sign` as a method.
+---@return neap.Tensor
+function Tensor:sign() end
+
+--- `neap.floor(x) -> y`
+---
+--- the largest integer not above x. Constant between its steps: no gradient.
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.floor(x) end
+
+--- `neap.floor` as a method.
+---@return neap.Tensor
+function Tensor:floor() end
+
+--- `neap.ceil(x) -> y`
+---
+--- the smallest integer not below x. Constant between its steps: no gradient.
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.ceil(x) end
+
+--- `neap.ceil` as a method.
+---@return neap.Tensor
+function Tensor:ceil() end
+
+--- `neap.round(x) -> y`
+---
+--- the nearest integer, halves to even. Constant between its steps: no gradient.
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.round(x) end
+
+--- `neap.round` as a method.
+---@return neap.Tensor
+function Tensor:round() end
+
+--- `neap.trunc(x) -> y`
+---
+--- x without its fraction. Constant between its steps: no gradient.
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.trunc(x) end
+
+--- `neap.trunc` as a method.
+---@return neap.Tensor
+function Tensor:trunc() end
+
+--- `neap.floor_(x) -> y`
+---
+--- floor written into its first argument.
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.floor_(x) end
+
+--- `neap.floor_` as a method.
+---@return neap.Tensor
+function Tensor:floor_() end
+
+--- `neap.ceil_(x) -> y`
+---
+--- ceil written into its first argument.
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.ceil_(x) end
+
+--- `neap.ceil_` as a method.
+---@return neap.Tensor
+function Tensor:ceil_() end
+
+--- `neap.round_(x) -> y`
+---
+--- round written into its first argument.
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.round_(x) end
+
+--- `neap.round_` as a method.
+---@return neap.Tensor
+function Tensor:round_() end
+
+--- `neap.trunc_(x) -> y`
+---
+--- trunc written into its first argument.
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.trunc_(x) end
+
+--- `neap.trunc_` as a method.
+---@return neap.Tensor
+function Tensor:trunc_() end
+
+--- `neap.exp(x) -> y`
+---
+--- e^x.
+---
+--- Saves for backward: the result y.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.exp(x) end
+
+--- `neap.exp` as a method.
+---@return neap.Tensor
+function Tensor:exp() end
+
+--- `neap.exp_(x) -> y`
+---
+--- exp written into its first argument.
+---
+--- Saves for backward: the result y.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.exp_(x) end
+
+--- `neap.exp_` as a method.
+---@return neap.Tensor
+function Tensor:exp_() end
+
+--- `neap.log(x) -> y`
+---
+--- the natural logarithm; log(0) = -inf, of negatives NaN.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.log(x) end
+
+--- `neap.log` as a method.
+---@return neap.Tensor
+function Tensor:log() end
+
+--- `neap.log_(x) -> y`
+---
+--- log written into its first argument.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.log_(x) end
+
+--- `neap.log_` as a method.
+---@return neap.Tensor
+function Tensor:log_() end
+
+--- `neap.log1p(x) -> y`
+---
+--- log(1 + x), exact for small x.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.log1p(x) end
+
+--- `neap.log1p` as a method.
+---@return neap.Tensor
+function Tensor:log1p() end
+
+--- `neap.erf(x) -> y`
+---
+--- the error function.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.erf(x) end
+
+--- `neap.erf` as a method.
+---@return neap.Tensor
+function Tensor:erf() end
 
 --- `x:backward([grad][, {retain_graph = false, create_graph = false, inputs =}])`
 ---
