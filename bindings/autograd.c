@@ -213,6 +213,17 @@ static int detach(lua_State *L)
     return h->t ? 1 : nl_raise(L, st, "detach");
 }
 
+static int detach_(lua_State *L)
+{
+    nl_state *st = nl_enter(L);
+    neap_tensor *t = nl_check_tensor(L, st, 1, "detach_", "x");
+    if (neap_detach_(st->c, t)) return nl_raise(L, st, "detach_");
+    lua_pushnil(L); /* the functions of the graph it was in */
+    lua_setiuservalue(L, 1, 1);
+    lua_settop(L, 1);
+    return 1;
+}
+
 static int requires_grad_(lua_State *L)
 {
     nl_state *st = nl_enter(L);
@@ -471,9 +482,10 @@ static const luaL_Reg node_metamethods[] = {
     {"__gc", node_gc}, {"__eq", node_eq}, {"__tostring", node_tostring}, {NULL, NULL}};
 static const luaL_Reg hook_metamethods[] = {{"__close", hook_remove}, {NULL, NULL}};
 static const luaL_Reg functions[] = {
-    {"backward", backward}, {"grad", grad}, {"detach", detach}, {NULL, NULL}};
+    {"backward", backward}, {"grad", grad}, {"detach", detach}, {"detach_", detach_}, {NULL, NULL}};
 static const luaL_Reg methods[] = {{"backward", backward},
                                    {"detach", detach},
+                                   {"detach_", detach_},
                                    {"requires_grad_", requires_grad_},
                                    {"retain_grad", retain_grad},
                                    {"register_hook", register_hook},

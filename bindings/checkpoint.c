@@ -455,6 +455,7 @@ static bool begin_region(lua_State *L, nl_state *st, nl_guard *g, call_options *
     lua_pushvalue(L, anchor);
     lua_setiuservalue(L, P_GUARD, 1); /* the guard keeps the anchor while the forward runs */
     find_captured(L, st, n_args, o->reentrant);
+    nl_modes_keep(L, st, anchor);
     g->cb = nl_callback_new(L, st, *cell, o->reentrant ? run_reentrant : run_recompute, "checkpoint",
                             NL_LIFE_PLAIN);
     if (!nl_capture_keep(st, g->cb)) nl_error(L, st, NEAP_E_NOMEM, "neap.checkpoint: out of memory");

@@ -312,6 +312,22 @@ static int device(lua_State *L)
     return run_with(L, st, g, neap_x_push(st->c, NP_AMB_DEVICE, d, NULL, "device", g->where), 2);
 }
 
+/* autocast(dtype [, {enabled = true}] [, fn, ...]) */
+static int autocast(lua_State *L)
+{
+    static const char *const names[] = {"enabled", NULL};
+    nl_state *st = nl_enter(L);
+    neap_dtype low = nl_check_dtype(L, st, 1, "autocast");
+    int first = nl_is_options(L, 2) ? 3 : 2;
+    bool on = true;
+    if (first == 3) {
+        nl_check_options(L, st, 2, "autocast", names);
+        on = nl_bool_option(L, st, 2, "autocast", "enabled", true);
+    }
+    nl_guard *g = begin(L, st, "autocast", first);
+    return run_with(L, st, g, neap_autocast_begin(st->c, low, on), first);
+}
+
 static int detect_anomaly(lua_State *L)
 {
     nl_state *st = nl_enter(L);
@@ -593,21 +609,31 @@ static int run_mode(lua_State *L)
     return 0;
 }
 
-/* In force while a mode's function runs: its own ops go to the modes outside of it, never to itself. */
-static bool skip_op(neap_ctx *c, void *user, np_frame *f, uint64_t id)
-{
-    (void)c, (void)id;
-    return neap_x_dispatch_below(f, *(const uint64_t *)user);
-}
-
+/* While a mode's function runs, its own ops go to the modes outside of it, never to itself. */
 static bool mode_op(neap_ctx *c, void *user, np_frame *f, uint64_t id)
 {
     nl_run r = {.f = f, .id = id};
-    np_mode skip = {.call = skip_op, .user = &id};
-    uint64_t entry = neap_x_push(c, NP_AMB_MODE, 0, &skip, "op_mode", NULL);
+    uint64_t entry = neap_x_push(c, NP_AMB_MODE, (int64_t)id, NULL, "op_mode", NULL);
     bool ok = entry && nl_callback_run(c, user, &r);
     if (entry) neap_x_pop(c, entry);
     return ok;
+}
+
+/* A region runs again under the modes of its forward: its anchor holds their functions, and what those captured
+ * lives as long as the region. */
+void nl_modes_keep(lua_State *L, nl_state *st, int anchor)
+{
+    if (!st->c->ambient.n) return;
+    for (const np_ambient_entry *e = neap_x_mode_below(st->c, UINT64_MAX); e;
+         e = neap_x_mode_below(st->c, e->id)) {
+        const np_mode *m = e->payload;
+        uint64_t cell = m->call == mode_op ? ((nl_callback *)m->user)->cell : 0;
+        if (!cell || !nl_anchor_get(L, st, cell)) continue;
+        lua_rawgeti(L, -1, NL_A_FN);
+        nl_capture_find(L, st, lua_gettop(L));
+        lua_pop(L, 2);
+        nl_anchor_parent(L, st, anchor, cell);
+    }
 }
 
 static int op_mode(lua_State *L)
@@ -626,7 +652,7 @@ static int op_mode(lua_State *L)
         nl_callback_release(cb);
         return nl_error(L, st, NEAP_E_NOMEM, "neap.op_mode: out of memory");
     }
-    *m = (np_mode){.call = mode_op, .user = cb};
+    *m = (np_mode){.call = mode_op, .user = cb, .retain = nl_callback_retain, .release = nl_callback_release};
     g->mode = m;
     return run_with(L, st, g, neap_x_push(st->c, NP_AMB_MODE, 0, m, "op_mode", g->where), 2);
 }
@@ -725,6 +751,7 @@ static const luaL_Reg functions[] = {{"no_grad", no_grad},
                                      {"set_grad_enabled", set_grad_enabled},
                                      {"default_dtype", default_dtype},
                                      {"device", device},
+                                     {"autocast", autocast},
                                      {"detect_anomaly", detect_anomaly},
                                      {"disable_saved_tensors_hooks", disable_hooks},
                                      {"save_on_cpu", save_on_cpu},

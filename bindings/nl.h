@@ -349,6 +349,8 @@ int nl_depth(nl_state *st);
 bool nl_asleep(void *user, const void *owner);
 void nl_register_thread(lua_State *L, nl_state *st);
 void nl_check_body(lua_State *L, nl_state *st, int idx, const char *what);
+/* Into the search of nl_capture_find go the functions of the op modes in force; the anchor holds them, too. */
+void nl_modes_keep(lua_State *L, nl_state *st, int anchor);
 void nl_open_guards(lua_State *L, nl_state *st);
 
 /* ---- anchor.c: tables of Lua functions over the graph */

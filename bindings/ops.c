@@ -437,11 +437,23 @@ static int op_to(lua_State *L)
 static const struct {
     const char *name;
     uint32_t bit;
-} tag_names[] = {{"pointwise", NP_POINTWISE}, {"view", NP_VIEW},         {"inplace", NP_INPLACE},
-                 {"random", NP_RANDOM},       {"heavy", NP_HEAVY},       {"cheap", NP_CHEAP},
-                 {"reduce", NP_REDUCE},       {"nodiff", NP_NODIFF},     {"sync", NP_SYNC},
-                 {"fused", NP_FUSED},         {"internal", NP_INTERNAL}, {"factory", NP_FACTORY},
-                 {"anywhere", NP_ANYWHERE},   {"truth", NP_TRUTH},       {"matmul", NP_HEAVY}};
+} tag_names[] = {{"pointwise", NP_POINTWISE},
+                 {"view", NP_VIEW},
+                 {"inplace", NP_INPLACE},
+                 {"random", NP_RANDOM},
+                 {"heavy", NP_HEAVY},
+                 {"cheap", NP_CHEAP},
+                 {"reduce", NP_REDUCE},
+                 {"nodiff", NP_NODIFF},
+                 {"sync", NP_SYNC},
+                 {"fused", NP_FUSED},
+                 {"internal", NP_INTERNAL},
+                 {"factory", NP_FACTORY},
+                 {"anywhere", NP_ANYWHERE},
+                 {"truth", NP_TRUTH},
+                 {"matmul", NP_HEAVY},
+                 {"cast_low", NP_CAST_LOW},
+                 {"cast_float32", NP_CAST_FLOAT32}};
 enum { N_TAGS = sizeof tag_names / sizeof *tag_names };
 
 /* An op value is a userdata that holds its nl_op. */
@@ -477,7 +489,7 @@ static int op_tagged(lua_State *L)
     return nl_error(
         L, st, NEAP_E_ARG,
         "neap.ops: unknown tag %s; tags are pointwise, view, inplace, random, heavy, matmul, cheap, "
-        "reduce, nodiff, sync, fused, factory",
+        "reduce, nodiff, sync, fused, factory, cast_low, cast_float32",
         nl_kind(L, 2, got, sizeof got));
 }
 

@@ -39,6 +39,8 @@ np_ambient_entry *neap_x_below(neap_ctx *c, np_ambient_kind kind, uint64_t id)
     return np_ambient_below(c, kind, id);
 }
 
+const np_ambient_entry *neap_x_mode_below(neap_ctx *c, uint64_t below) { return np_mode_below(c, below); }
+
 void neap_x_run(neap_ctx *c, const void *owner) { np_ambient_run(c, owner); }
 void neap_x_touch(neap_ctx *c) { np_ambient_touch(c); }
 

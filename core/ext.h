@@ -22,6 +22,8 @@ NEAP_API bool neap_x_pop(neap_ctx *c, uint64_t id);
 NEAP_API np_ambient_entry *neap_x_find(neap_ctx *c, uint64_t id);
 NEAP_API np_ambient_entry *neap_x_effective(neap_ctx *c, np_ambient_kind kind);
 NEAP_API np_ambient_entry *neap_x_below(neap_ctx *c, np_ambient_kind kind, uint64_t id);
+/* The op mode that sees calls which come from below id `below` (UINT64_MAX: all); NULL: none. */
+NEAP_API const np_ambient_entry *neap_x_mode_below(neap_ctx *c, uint64_t below);
 NEAP_API void neap_x_run(neap_ctx *c, const void *owner);
 NEAP_API void neap_x_touch(neap_ctx *c);
 NEAP_API void neap_x_pop_owner(neap_ctx *c, const void *owner); /* all entries of an owner that is gone */

@@ -251,11 +251,20 @@ NEAP_API int neap_is_leaf(const neap_tensor *t);
 NEAP_API neap_tensor *neap_grad_of(neap_tensor *t); /* new reference, NULL if there is none */
 NEAP_API int neap_set_grad(neap_ctx *c, neap_tensor *t, neap_tensor *grad); /* NULL clears */
 NEAP_API neap_tensor *neap_detach(neap_ctx *c, neap_tensor *t);
+/* Takes t itself out of the graph: afterwards it is a leaf that requires no grad. Views are refused (E-STATE). A
+ * backward that saved t as an operand fails then (E-DETACHED-INPLACE); as a result of its op it does not. 0 on
+ * success. */
+NEAP_API int neap_detach_(neap_ctx *c, neap_tensor *t);
 NEAP_API int neap_retain_grad(neap_ctx *c, neap_tensor *t);
 NEAP_API int neap_grad_enabled(neap_ctx *c);
 /* Grad mode until neap_end(id). 0: failed. */
 NEAP_API uint64_t neap_set_grad_enabled(neap_ctx *c, int on);
 NEAP_API void neap_end(neap_ctx *c, uint64_t id); /* ends what a *_begin or set_* returned, any order */
+/* Mixed precision until neap_end(id): products run in `low` (float16 or bfloat16), losses, norms, softmax,
+ * exponentials, logarithms and sums in float32; other ops as their operands are. The casts are ops of the graph: a
+ * leaf's gradient has the leaf's dtype. float64 takes no part. on = 0: no casts. Backward runs in the dtypes of its
+ * forward, a recompute under the autocast of its forward. 0: failed (E-DTYPE). */
+NEAP_API uint64_t neap_autocast_begin(neap_ctx *c, neap_dtype low, int on);
 
 typedef struct neap_backward_opts {
     size_t size;

@@ -2540,6 +2540,23 @@ function neap.grad(outputs, inputs, options) end
 ---@return neap.Tensor
 function neap.detach(x) end
 
+--- `neap.detach_(x) -> x`
+---
+--- x:detach_() as a function.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.detach_(x) end
+
+--- `x:detach_() -> x`
+---
+--- Takes x itself out of the graph: a leaf that requires no grad. Views are refused. A backward that kept x as an operand is an error then [E-DETACHED-INPLACE]; one that kept it as its op's result is not.
+--- ```lua
+--- local state = neap.ones(1, {requires_grad = true}):exp()
+--- assert(not state:detach_().requires_grad)
+--- ```
+---@return neap.Tensor
+function Tensor:detach_() end
+
 --- `x:detach() -> tensor`
 ---
 --- The same memory outside the graph.
@@ -2725,6 +2742,21 @@ function neap.default_dtype(dtype, fn, ...) end
 ---@return any
 function neap.device(device, fn, ...) end
 
+--- `neap.autocast(dtype[, {enabled = true}][, fn, ...]) -> results | guard`
+---
+--- Mixed precision: products (matmul, linear) run in dtype, float16 or bfloat16; losses, norms, softmax, exp, log, pow, sum, mean and their like in float32; other ops as their operands are. float64 takes no part. op:tagged "cast_low" and "cast_float32" tell. The casts are differentiated: a parameter's gradient has its dtype. Backward runs in the dtypes of its forward, in the scope or out of it. enabled = false: no casts inside.
+--- ```lua
+--- local w = neap.randn(3, 3, {requires_grad = true})
+--- local y = neap.autocast("bfloat16", function() return w:matmul(w) end)
+--- assert(y.dtype == "bfloat16" and neap.grad(y:sum(), w).dtype == "float32")
+--- ```
+---@param dtype neap.Dtype
+---@param options? { enabled?: any }
+---@param fn? function
+---@param ... any
+---@return any
+function neap.autocast(dtype, options, fn, ...) end
+
 --- `neap.detect_anomaly([fn, ...]) -> results | guard`
 ---
 --- Backward stops at the first gradient that holds a NaN and names the op whose formula gave it [E-ANOMALY].
@@ -2768,7 +2800,7 @@ function neap.save_on_cpu(options, fn, ...) end
 
 --- `neap.op_mode(handler[, fn, ...]) -> results | guard`
 ---
---- handler(op, call, ...) sees every op and returns its results; call(...) goes on. What it returns is differentiated.
+--- handler(op, call, ...) sees every op and returns its results; call(...) goes on. What it returns is differentiated. A checkpoint's recompute runs under the modes of its forward, and no others.
 --- ```lua
 --- local names = {}
 --- neap.op_mode(function(op, call, ...)

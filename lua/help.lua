@@ -130,6 +130,12 @@ assert(neap.equal(w.grad, {3, 3}))]] },
 local d = neap.grad((x * x * x):sum(), x, {create_graph = true})
 assert(neap.grad(d:sum(), x):item() == 12)]] },
   { "neap.detach", "neap.detach(x) -> tensor", "x:detach() as a function." },
+  { "neap.detach_", "neap.detach_(x) -> x", "x:detach_() as a function." },
+  { "Tensor:detach_", "x:detach_() -> x",
+    "Takes x itself out of the graph: a leaf that requires no grad. Views are refused. A backward that kept x as an "
+    .. "operand is an error then [E-DETACHED-INPLACE]; one that kept it as its op's result is not.",
+    [[local state = neap.ones(1, {requires_grad = true}):exp()
+assert(not state:detach_().requires_grad)]] },
   { "Tensor:detach", "x:detach() -> tensor", "The same memory outside the graph.",
     [[assert(not neap.ones(1, {requires_grad = true}):detach().requires_grad)]] },
   { "Tensor.requires_grad", "x.requires_grad", "Is its gradient wanted? May be set on leaves.",
@@ -209,6 +215,15 @@ end]] },
     [[neap.default_dtype("float64", function() assert(neap.zeros(1).dtype == "float64") end)]] },
   { "neap.device", "neap.device(device[, fn, ...]) -> results | guard", "The device of new tensors.",
     [[neap.device("cpu", function() return neap.zeros(1) end)]] },
+  { "neap.autocast", "neap.autocast(dtype[, {enabled = true}][, fn, ...]) -> results | guard",
+    "Mixed precision: products (matmul, linear) run in dtype, float16 or bfloat16; losses, norms, softmax, exp, log, "
+    .. "pow, sum, mean and their like in float32; other ops as their operands are. float64 takes no part. "
+    .. "op:tagged \"cast_low\" and \"cast_float32\" tell. The casts are differentiated: a parameter's gradient has "
+    .. "its dtype. Backward runs in the dtypes of its forward, in the scope or out of it. enabled = false: no casts "
+    .. "inside.",
+    [[local w = neap.randn(3, 3, {requires_grad = true})
+local y = neap.autocast("bfloat16", function() return w:matmul(w) end)
+assert(y.dtype == "bfloat16" and neap.grad(y:sum(), w).dtype == "float32")]] },
   { "neap.detect_anomaly", "neap.detect_anomaly([fn, ...]) -> results | guard",
     "Backward stops at the first gradient that holds a NaN and names the op whose formula gave it [E-ANOMALY]." },
   { "neap.saved_tensors_hooks", "neap.saved_tensors_hooks(pack, unpack[, fn, ...]) -> results | guard",
@@ -222,7 +237,7 @@ neap.saved_tensors_hooks(function(t) return t end, function(t) return t end,
     "What is saved for backward waits in host memory." },
   { "neap.op_mode", "neap.op_mode(handler[, fn, ...]) -> results | guard",
     "handler(op, call, ...) sees every op and returns its results; call(...) goes on. What it returns is "
-    .. "differentiated.",
+    .. "differentiated. A checkpoint's recompute runs under the modes of its forward, and no others.",
     [[local names = {}
 neap.op_mode(function(op, call, ...)
   names[#names + 1] = op.name

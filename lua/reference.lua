@@ -1473,6 +1473,19 @@ return {
       text = "x:detach() as a function.",
     },
     {
+      name = "neap.detach_",
+      section = "autograd",
+      signature = "neap.detach_(x) -> x",
+      text = "x:detach_() as a function.",
+    },
+    {
+      name = "Tensor:detach_",
+      section = "autograd",
+      signature = "x:detach_() -> x",
+      text = "Takes x itself out of the graph: a leaf that requires no grad. Views are refused. A backward that kept x as an operand is an error then [E-DETACHED-INPLACE]; one that kept it as its op's result is not.",
+      example = "local state = neap.ones(1, {requires_grad = true}):exp()\nassert(not state:detach_().requires_grad)",
+    },
+    {
       name = "Tensor:detach",
       section = "autograd",
       signature = "x:detach() -> tensor",
@@ -1658,6 +1671,13 @@ return {
       example = "neap.device(\"cpu\", function() return neap.zeros(1) end)",
     },
     {
+      name = "neap.autocast",
+      section = "contexts",
+      signature = "neap.autocast(dtype[, {enabled = true}][, fn, ...]) -> results | guard",
+      text = "Mixed precision: products (matmul, linear) run in dtype, float16 or bfloat16; losses, norms, softmax, exp, log, pow, sum, mean and their like in float32; other ops as their operands are. float64 takes no part. op:tagged \"cast_low\" and \"cast_float32\" tell. The casts are differentiated: a parameter's gradient has its dtype. Backward runs in the dtypes of its forward, in the scope or out of it. enabled = false: no casts inside.",
+      example = "local w = neap.randn(3, 3, {requires_grad = true})\nlocal y = neap.autocast(\"bfloat16\", function() return w:matmul(w) end)\nassert(y.dtype == \"bfloat16\" and neap.grad(y:sum(), w).dtype == \"float32\")",
+    },
+    {
       name = "neap.detect_anomaly",
       section = "contexts",
       signature = "neap.detect_anomaly([fn, ...]) -> results | guard",
@@ -1686,7 +1706,7 @@ return {
       name = "neap.op_mode",
       section = "contexts",
       signature = "neap.op_mode(handler[, fn, ...]) -> results | guard",
-      text = "handler(op, call, ...) sees every op and returns its results; call(...) goes on. What it returns is differentiated.",
+      text = "handler(op, call, ...) sees every op and returns its results; call(...) goes on. What it returns is differentiated. A checkpoint's recompute runs under the modes of its forward, and no others.",
       example = "local names = {}\nneap.op_mode(function(op, call, ...)\n  names[#names + 1] = op.name\n  return call(...)\nend, function() return neap.ones(2):exp() end)\nassert(names[#names] == \"exp\")",
     },
     {

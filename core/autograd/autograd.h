@@ -148,6 +148,7 @@ np_edge np_edge_of(neap_ctx *c,
                    neap_tensor *t); /* strong; accumulator created for leaves; {NULL,0} if none */
 /* Gives t the identity (n, out_nr); replaces what it had. */
 bool np_set_identity(neap_tensor *t, struct neap_node *n, int out_nr);
+void np_clear_identity(neap_tensor *t); /* t (with ag) becomes a leaf that requires no grad */
 void np_hooks_free(neap_ctx *c, np_hook *h);
 
 /* record.c: called by the dispatcher */

@@ -698,8 +698,10 @@ static bool run_pass(neap_ctx *c, np_pass *p, const np_edge *roots, neap_tensor 
     p->c = c, p->outer = c->pass, p->facts.id = ++c->next_pass;
     c->pass = p;
     c->stop_barrier++;
-    uint64_t quiet =
-        np_ambient_get(c, NP_AMB_TRACE) ? np_ambient_push(c, NP_AMB_TRACE, 0, NULL, "backward", NULL) : 0;
+    const np_ambient_kind off[] = {NP_AMB_TRACE, NP_AMB_CAST}; /* formulas are neither followed nor cast */
+    uint64_t ids[2] = {0};
+    for (int k = 0; k < 2; k++)
+        if (np_ambient_get(c, off[k])) ids[k] = np_ambient_push(c, off[k], 0, NULL, "backward", NULL);
     bool ok = !np_pending(c) && (!p->sink_node || place_sinks(p, p->sink_node, p->leaves, p->n_leaves));
     ok = ok && prepare(p, roots, grads, n_roots);
     while (ok && p->n_heap) ok = run_record(p, heap_pop(p));
@@ -708,7 +710,8 @@ static bool run_pass(neap_ctx *c, np_pass *p, const np_edge *roots, neap_tensor 
     if (c->on_pass_end) c->on_pass_end(c, p->facts.id);
     c->stop_barrier--;
     c->pass = p->outer;
-    if (quiet) np_ambient_pop(c, quiet);
+    for (int k = 0; k < 2; k++)
+        if (ids[k]) np_ambient_pop(c, ids[k]);
     np_ambient_pop(c, grad);
     return ok && !np_pending(c);
 }

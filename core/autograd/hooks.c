@@ -139,6 +139,20 @@ neap_tensor *neap_detach(neap_ctx *c, neap_tensor *t)
     return np_scope_adopt(c, np_tensor_alias(t));
 }
 
+int neap_detach_(neap_ctx *c, neap_tensor *t)
+{
+    if (np_pending(c) || !t) return 1;
+    if (t->ag && t->ag->base) {
+        np_fail(
+            c, NEAP_E_STATE,
+            "detach_: the tensor is a view; in place it would part from the tensor whose memory it shows; "
+            "use x:detach()");
+        return 1;
+    }
+    if (t->ag) np_clear_identity(t);
+    return 0;
+}
+
 int neap_grad_enabled(neap_ctx *c) { return np_grad_on(c); }
 
 uint64_t neap_set_grad_enabled(neap_ctx *c, int on)

@@ -192,6 +192,17 @@ bool np_set_identity(neap_tensor *t, struct neap_node *n, int out_nr)
     return true;
 }
 
+void np_clear_identity(neap_tensor *t)
+{
+    struct np_autograd *ag = t->ag;
+    if (ag->retains_grad) forget_retain(t);
+    struct neap_node *old = ag->node;
+    ag->node = NULL;
+    ag->out_nr = 0;
+    ag->requires_grad = ag->retains_grad = false;
+    np_node_drop(old);
+}
+
 void np_autograd_drop(neap_tensor *t)
 {
     struct np_autograd *ag = t->ag;

@@ -161,6 +161,7 @@ bool np_slot_pack(neap_ctx *c, np_slot *s, neap_tensor *t, struct neap_node *own
     else ok = pack_user(c, s, t, pair);
     if (!ok) return false;
     if (s->state != NP_SLOT_HELD) remember_identity(s, t, owner);
+    else s->is_leaf = s->requires_grad && !owner && !t->ag->node;
     c->n_slots++;
     return true;
 }
@@ -210,9 +211,26 @@ static NP_APART neap_tensor *fail_changed(neap_ctx *c, const np_slot *s)
         (unsigned long long)s->version, (unsigned long long)s->t->st->version->n);
 }
 
+/* An operand that was a result when it was saved, and has been taken out of the graph since. */
+static inline bool lost_identity(const np_slot *s)
+{
+    return s->requires_grad && !s->is_leaf && !s->is_output && !s->id && !s->t->ag->node;
+}
+
+static NP_APART neap_tensor *fail_detached(neap_ctx *c, const np_slot *s)
+{
+    char text[160];
+    return np_fail(
+        c, NEAP_E_DETACHED_INPLACE,
+        "an operand saved for backward, %s, was detached in place since; use x:detach(), or detach_ "
+        "after the backward",
+        np_tensor_text(text, sizeof text, s->t));
+}
+
 static inline neap_tensor *unpack_held(neap_ctx *c, np_slot *s, struct neap_node *owner)
 {
     if (s->t->st->version->n != s->version) return fail_changed(c, s);
+    if (lost_identity(s)) return fail_detached(c, s);
     s->t->refs++;
     return s->is_output || s->id ? with_identity(c, s, owner, s->t) : s->t;
 }

@@ -15,16 +15,17 @@
 #include "neap.h"
 
 typedef enum np_ambient_kind {
-    NP_AMB_GRAD,      /* value: 0 or 1 */
-    NP_AMB_HOOKS,     /* payload: np_hook_pair (user pair, region record or replay pair, or "disabled") */
-    NP_AMB_MODE,      /* payload: np_mode, sees every op first */
-    NP_AMB_INNER,     /* payload: np_mode, below recording (selective checkpoint) */
-    NP_AMB_SCOPE,     /* payload: C or handle scope */
-    NP_AMB_GROUP,     /* payload: execution group */
+    NP_AMB_GRAD,  /* value: 0 or 1 */
+    NP_AMB_HOOKS, /* payload: np_hook_pair (user pair, region record or replay pair, or "disabled") */
+    NP_AMB_MODE,  /* payload: np_mode, sees every op first; NULL: none but those below id `value` (0: none) */
+    NP_AMB_INNER, /* payload: np_mode, below recording (selective checkpoint) */
+    NP_AMB_SCOPE, /* payload: C or handle scope */
+    NP_AMB_GROUP, /* payload: execution group */
     NP_AMB_RECOMPUTE, /* value: 1 + the newest storage before the recompute; 0: none (neap_in_recompute) */
     NP_AMB_REGION, /* payload: np_range_log (generator.h), or NULL: the live stream; value: the bindings' */
     NP_AMB_DTYPE,  /* value: neap_dtype */
     NP_AMB_DEVICE, /* value: device index */
+    NP_AMB_CAST,   /* value: 1 + the neap_dtype of autocast; 0: off */
     NP_AMB_EARLY_STOP, /* value: 0 or 1 */
     NP_AMB_CATEGORY,   /* value: neap_category of new storages */
     NP_AMB_ANOMALY,    /* value: 0 or 1 */

@@ -164,9 +164,10 @@ static bool check_captured(replay *p, size_t i, const neap_tensor *t)
 static bool check_value(replay *p, size_t i, neap_tensor *t)
 {
     uint64_t hash;
-    if (p->r->check != NEAP_CHECK_VALUES || p->changed_at) return true;
+    const uint64_t was = p->r->metas[i].hash;
+    if (p->r->check != NEAP_CHECK_VALUES || p->changed_at || !was || t->st->dry) return true;
     if (neap_hash(p->r->c, t, &hash)) return false;
-    if (hash != p->r->metas[i].hash) p->changed_at = i + 1;
+    if (hash != was) p->changed_at = i + 1;
     return true;
 }
 
@@ -282,32 +283,6 @@ static bool check(replay *p)
     return true;
 }
 
-/* The state around a recompute, as one list of ambient entries that is always undone whole. */
-#define N_STATE 8
-
-static bool enter(replay *p, np_range_log *ranges, uint64_t ids[N_STATE])
-{
-    neap_ctx *c = p->r->c;
-    const char *where = p->r->name;
-    ids[0] = np_ambient_push(c, NP_AMB_GRAD, 1, NULL, where, NULL);
-    ids[1] =
-        ids[0] ? np_ambient_push(c, NP_AMB_RECOMPUTE, (int64_t)c->next_storage + 1, NULL, where, NULL) : 0;
-    ids[2] = ids[1] ? np_ambient_push(c, NP_AMB_DTYPE, p->r->dtype, NULL, where, NULL) : 0;
-    ids[3] =
-        ids[2] ? np_ambient_push(c, NP_AMB_REGION, 0, p->r->preserve_rng ? ranges : NULL, where, NULL) : 0;
-    ids[4] = ids[3] ? np_ambient_push(c, NP_AMB_DEVICE, p->r->device, NULL, where, NULL) : 0;
-    ids[5] = ids[4] ? np_ambient_push(c, NP_AMB_TRACE, 0, p->log ? &p->log->tracer : NULL, where, NULL) : 0;
-    ids[6] = ids[5] ? np_ambient_push(c, NP_AMB_INNER, 0, NULL, where, NULL) : 0;
-    ids[7] = ids[6] ? np_ambient_push(c, NP_AMB_HOOKS, 0, &p->pair, where, NULL) : 0;
-    return ids[7] != 0;
-}
-
-static void leave(neap_ctx *c, const uint64_t ids[N_STATE])
-{
-    for (int i = N_STATE - 1; i >= 0; i--)
-        if (ids[i]) np_ambient_pop(c, ids[i]);
-}
-
 bool np_ranges_for_replay(neap_ctx *c, const np_range_log *from, np_range_log *to)
 {
     memset(to, 0, sizeof *to);
@@ -321,8 +296,8 @@ bool np_ranges_for_replay(neap_ctx *c, const np_range_log *from, np_range_log *t
     return true;
 }
 
-/* Runs the function; true when everything it had to save was saved. */
-static bool run_function(replay *p, neap_tensor **inputs)
+/* Calls the function; true when everything it had to save was saved. */
+static bool call_function(replay *p, neap_tensor **inputs)
 {
     neap_region *r = p->r;
     neap_ctx *c = r->c;
@@ -343,6 +318,22 @@ static bool run_function(replay *p, neap_tensor **inputs)
     return !np_pending(c);
 }
 
+/* The same, with the state of the forward and the replay pair in force, which go whatever happens. */
+static bool run_function(replay *p, np_range_log *ranges, neap_tensor **inputs)
+{
+    neap_region *r = p->r;
+    neap_ctx *c = r->c;
+    np_entered e;
+    if (!np_setting_enter(c, &r->setting, r->preserve_rng ? ranges : NULL, p->log ? &p->log->tracer : NULL,
+                          r->name, &e))
+        return false;
+    uint64_t hooks = np_ambient_push(c, NP_AMB_HOOKS, 0, &p->pair, r->name, NULL);
+    bool ok = hooks && call_function(p, inputs);
+    np_ambient_pop(c, hooks);
+    np_setting_leave(c, &e);
+    return ok;
+}
+
 static bool recompute(neap_region *r, uint64_t key)
 {
     neap_ctx *c = r->c;
@@ -354,16 +345,14 @@ static bool recompute(neap_region *r, uint64_t key)
     replay p = {.r = r, .key = key};
     p.pair = (np_hook_pair){.refs = 1, .pack = replay_pack, .unpack = no_unpack, .owner = &p, .replay = true};
     np_range_log ranges = {0};
-    uint64_t ids[N_STATE] = {0};
     size_t bytes = sizeof(neap_tensor *) * (size_t)(r->n_inputs + 1);
     neap_tensor **inputs = np_obj_new(c, bytes);
     if (!inputs) return false;
     c->region_depth++;
     for (int i = 0; i < r->n_inputs; i++) inputs[i] = np_slot_unpack(c, &r->inputs[i], NULL);
     if (r->log && !np_pending(c)) p.log = np_oplog_new(r, r->log);
-    bool ok = !np_pending(c) && np_ranges_for_replay(c, &r->ranges, &ranges) && enter(&p, &ranges, ids);
-    ok = ok && run_function(&p, inputs);
-    leave(c, ids);
+    bool ok =
+        !np_pending(c) && np_ranges_for_replay(c, &r->ranges, &ranges) && run_function(&p, &ranges, inputs);
     for (int i = 0; i < r->n_inputs; i++) np_drop(inputs[i]);
     np_obj_free(c, inputs, bytes);
     np_range_log_free(c, &ranges);

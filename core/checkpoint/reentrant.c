@@ -27,7 +27,7 @@ struct neap_reentrant {
     void (*outer_watch)(neap_ctx *c, neap_tensor *t);
     bool captured;          /* a tensor that requires grad met an op, and no input does */
     uint64_t first_storage; /* storages above this id were made inside */
-    int64_t dtype, device;
+    np_setting setting;     /* at the forward */
 };
 
 static void drop(neap_reentrant *r)
@@ -45,6 +45,7 @@ static void drop(neap_reentrant *r)
     if (r->borrowed) np_obj_free(c, r->borrowed, sizeof *r->borrowed * n);
     if (r->recompute.release) r->recompute.release(r->recompute.user);
     np_range_log_free(c, &r->ranges);
+    np_setting_free(c, &r->setting);
     c->n_regions--;
     np_obj_free(c, r, sizeof *r);
 }
@@ -105,10 +106,7 @@ neap_reentrant *neap_reentrant_begin(neap_ctx *c, const neap_region_opts *o, nea
     r->preserve_rng = o->preserve_rng_state != 0;
     r->recompute = o->recompute;
     if (r->recompute.retain) r->recompute.retain(r->recompute.user);
-    np_ambient_entry *dtype = np_ambient_get(c, NP_AMB_DTYPE), *device = np_ambient_get(c, NP_AMB_DEVICE);
-    r->dtype = dtype ? dtype->value : NEAP_FLOAT32;
-    r->device = device ? device->value : 0;
-    if (remember_inputs(r, inputs, n))
+    if (np_setting_take(c, &r->setting) && remember_inputs(r, inputs, n))
         r->grad_id = np_ambient_push(c, NP_AMB_GRAD, 0, NULL, "a reentrant checkpoint", NULL);
     if (r->grad_id && r->preserve_rng)
         r->ranges_id = np_ambient_push(c, NP_AMB_REGION, 0, &r->ranges, r->name, NULL);
@@ -226,28 +224,6 @@ static bool make_leaves(neap_reentrant *r, neap_tensor **leaves)
     return true;
 }
 
-#define N_STATE 7
-static bool enter(neap_reentrant *r, np_range_log *ranges, uint64_t ids[N_STATE])
-{
-    neap_ctx *c = r->c;
-    ids[0] = np_ambient_push(c, NP_AMB_GRAD, 1, NULL, r->name, NULL);
-    ids[1] =
-        ids[0] ? np_ambient_push(c, NP_AMB_RECOMPUTE, (int64_t)c->next_storage + 1, NULL, r->name, NULL) : 0;
-    ids[2] = ids[1] ? np_ambient_push(c, NP_AMB_DTYPE, r->dtype, NULL, r->name, NULL) : 0;
-    ids[3] = ids[2] ? np_ambient_push(c, NP_AMB_DEVICE, r->device, NULL, r->name, NULL) : 0;
-    ids[4] =
-        ids[3] ? np_ambient_push(c, NP_AMB_REGION, 0, r->preserve_rng ? ranges : NULL, r->name, NULL) : 0;
-    ids[5] = ids[4] ? np_ambient_push(c, NP_AMB_TRACE, 0, NULL, r->name, NULL) : 0;
-    ids[6] = ids[5] ? np_ambient_push(c, NP_AMB_INNER, 0, NULL, r->name, NULL) : 0;
-    return ids[6] != 0;
-}
-
-static void leave(neap_ctx *c, const uint64_t ids[N_STATE])
-{
-    for (int k = N_STATE - 1; k >= 0; k--)
-        if (ids[k]) np_ambient_pop(c, ids[k]);
-}
-
 /* Differentiates the results that require grad, with the gradients that arrived. */
 static bool differentiate(neap_ctx *c, neap_reentrant *r, struct neap_node *node, neap_values *made,
                           neap_values *g, neap_tensor **leaves)
@@ -277,7 +253,7 @@ static int backward(neap_ctx *c, void *user, neap_values *v)
     neap_tensor *leaves[NEAP_MAX_RESULTS] = {0};
     neap_values made = {.size = sizeof made, .in = leaves, .n_in = r->n};
     np_range_log ranges = {0};
-    uint64_t ids[N_STATE] = {0};
+    np_entered e = {0};
     bool keep = np_current_pass(c)->keep_graph;
     if (c->region_depth_limit && c->region_depth >= c->region_depth_limit) {
         np_fail(c, NEAP_E_NESTED_DEPTH, "%s: recomputes are nested %d deep; checkpoint fewer levels", r->name,
@@ -286,7 +262,7 @@ static int backward(neap_ctx *c, void *user, neap_values *v)
     }
     c->region_depth++;
     bool ok = allowed(c, r) && make_leaves(r, leaves) && np_ranges_for_replay(c, &r->ranges, &ranges) &&
-              enter(r, &ranges, ids);
+              np_setting_enter(c, &r->setting, r->preserve_rng ? &ranges : NULL, NULL, r->name, &e);
     if (ok) {
         neap_fn fn = r->recompute;
         const char *op = c->op_name;
@@ -294,7 +270,7 @@ static int backward(neap_ctx *c, void *user, neap_values *v)
         ok = fn.call(c, fn.user, &made) == 0 && !np_pending(c);
         c->op_name = op;
     }
-    leave(c, ids);
+    np_setting_leave(c, &e);
     ok = ok && differentiate(c, r, node, &made, v, leaves);
     for (int j = 0; j < made.n_out; j++) np_drop(made.out[j]);
     for (int i = 0; i < r->n; i++) np_drop(leaves[i]);
@@ -305,6 +281,7 @@ static int backward(neap_ctx *c, void *user, neap_values *v)
         neap_fn fn = r->recompute;
         r->recompute.release = NULL; /* once */
         if (fn.release) fn.release(fn.user);
+        np_setting_free(c, &r->setting);
     }
     v->n_out = 0; /* contributions went to the outer pass one by one */
     return !ok;

@@ -56,7 +56,7 @@ static bool fill_meta(neap_region *r, np_saved_meta *m, neap_tensor *t)
     m->storage = t->st->id;
     m->captured = t->st->id <= r->first_storage && !is_input(r, t);
     m->version = t->st->version->n;
-    if (r->check == NEAP_CHECK_VALUES && neap_hash(r->c, t, &m->hash)) return false;
+    if (r->check == NEAP_CHECK_VALUES && !t->st->dry && neap_hash(r->c, t, &m->hash)) return false;
     m->cell = t->st->version;
     m->cell->refs++;
     return true;
@@ -127,6 +127,7 @@ void np_region_drop(neap_region *r)
     if (r->input_storages) np_obj_free(c, r->input_storages, sizeof *r->input_storages * (size_t)r->n_inputs);
     if (r->recompute.release) r->recompute.release(r->recompute.user);
     np_range_log_free(c, &r->ranges);
+    np_setting_free(c, &r->setting);
     np_oplog_free(c, r->log);
     for (size_t i = 0; i < r->n; i++) drop_cell(r, &r->metas[i]);
     np_array_free(c, r->markers);
@@ -175,9 +176,6 @@ static neap_region *region_new(neap_ctx *c, const neap_region_opts *o)
     np_ambient_entry *stop = np_ambient_get(c, NP_AMB_EARLY_STOP), *debug = np_ambient_get(c, NP_AMB_DEBUG);
     r->early_stop = stop ? stop->value != 0 : o->early_stop != 0;
     r->debug = debug && debug->value >= 0 ? debug->value != 0 : o->debug != 0;
-    np_ambient_entry *dtype = np_ambient_get(c, NP_AMB_DTYPE), *device = np_ambient_get(c, NP_AMB_DEVICE);
-    r->dtype = dtype ? dtype->value : NEAP_FLOAT32;
-    r->device = device ? device->value : 0;
     r->where = o->where;
     r->check = o->check;
     r->recompute = o->recompute;
@@ -185,7 +183,7 @@ static neap_region *region_new(neap_ctx *c, const neap_region_opts *o)
     bool follow = r->debug || r->check >= NEAP_CHECK_OPS;
     if (follow) r->log = np_oplog_new(r, NULL);
     r->pair = !follow || r->log ? np_obj_new(c, sizeof *r->pair) : NULL;
-    if (!r->pair) {
+    if (!r->pair || !np_setting_take(c, &r->setting)) {
         np_region_drop(r);
         return NULL;
     }

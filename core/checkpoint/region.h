@@ -9,6 +9,7 @@
 #define NP_REGION_H
 
 #include "autograd/autograd.h"
+#include "checkpoint/setting.h"
 
 typedef struct np_entry { /* a recomputed value waiting to be fetched under one pass key */
     uint64_t key;
@@ -31,8 +32,8 @@ typedef struct np_saved_meta { /* what the forward saw at a position */
         *cell; /* captured: its version cell (counted) and version; inside values: version at the pack */
     uint64_t version;
     uint64_t storage; /* id */
-    uint64_t hash;    /* determinism "values" */
-    bool mutated;     /* made inside, and changed in place after it was saved */
+    uint64_t hash; /* determinism "values"; 0: no bytes to hash (a dry value of a selective region around) */
+    bool mutated;  /* made inside, and changed in place after it was saved */
 } np_saved_meta;
 
 /* A key under which the region has been recomputed; linked in the context until the pass ends. */
@@ -61,7 +62,7 @@ struct neap_region {
     np_range_log ranges;
     np_hook_pair *pair;           /* in force during the forward */
     uint64_t hooks_id, ranges_id; /* ambient entries of the forward */
-    int64_t dtype, device;        /* defaults at the forward */
+    np_setting setting;           /* at the forward */
     uint64_t first_storage;       /* storages above this id were made inside */
     bool debug;
     struct neap_selective *selective; /* stores that recorded its forward; strong */

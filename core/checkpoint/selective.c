@@ -292,7 +292,7 @@ static void record_end(neap_ctx *c, void *user)
     neap_selective *s = user;
     if (s->region && !np_pending(c)) {
         settle(s);
-        warn_unused(s);
+        if (!neap_in_recompute(c)) warn_unused(s); /* a recompute may have stopped before them */
     }
     s->region = NULL;
     for (size_t i = 0; i < s->n; i++) drop_uses(c, &s->v[i]);
@@ -402,8 +402,8 @@ neap_selective *neap_selective_new(neap_ctx *c, const neap_selective_opts *o)
     s->o.list = NULL;
     for (int k = 0; k < NP_N_OPS; k++) s->head[k] = s->tail[k] = s->cursor[k] = -1;
     for (int i = 0; i < o->n_list; i++) s->listed[o->list[i]] = true;
-    s->recorder = (np_mode){record_call, s, record_end};
-    s->replayer = (np_mode){replay_call, s, NULL};
+    s->recorder = (np_mode){.call = record_call, .user = s, .end = record_end};
+    s->replayer = (np_mode){.call = replay_call, .user = s};
     if (o->retain) o->retain(o->user);
     return s;
 }

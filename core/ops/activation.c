@@ -208,7 +208,8 @@ NP_CPU(softplus)(np_frame *f) { return np_map(f, run_softplus, NULL); }
 
 #ifdef NP_BASE_ONLY
 static void softplus_grad(np_back *b) { b->dx[0] = np_mul(b, b->g[0], np_sigmoid(b, b->saved[0])); }
-NP_OP(softplus) = {NP_NAMED(softplus),       .args = "x:T -> y:T",    .tags = NP_POINTWISE | NP_CHEAP,
-                   .save = {NP_IN(0)},       .infer = np_infer_float, .grad = softplus_grad,
-                   .sample = np_sample_unary};
+NP_OP(softplus) = {
+    NP_NAMED(softplus),       .args = "x:T -> y:T",    .tags = NP_POINTWISE | NP_CHEAP | NP_CAST_FLOAT32,
+    .save = {NP_IN(0)},       .infer = np_infer_float, .grad = softplus_grad,
+    .sample = np_sample_unary};
 #endif

@@ -1,6 +1,6 @@
 /* dispatch.c - the one way an op runs. Every call, also from a gradient formula, comes through here.
  *
- * Order: op modes -> check and infer (an error here has no side effect) -> record the node and pack inputs ->
+ * Order: op modes -> autocast -> check and infer (an error here has no side effect) -> record the node and pack inputs ->
  * inner mode (may put a stored value in the kernel's place) -> allocate -> kernel -> pack results. Packing
  * after the kernel has filled its results is structure here, not discipline anywhere else. */
 #include "autograd/autograd.h"
@@ -136,8 +136,9 @@ static np_kernel find_kernel(const np_frame *f, const np_op *impl)
 static NP_APART bool run_reference(np_frame *f, const np_op *impl)
 {
     uint64_t grad = np_ambient_push(f->c, NP_AMB_GRAD, 0, NULL, "reference composition", NULL);
-    if (!grad) return false;
-    bool ok = impl->ref(f);
+    uint64_t cast = grad ? np_ambient_push(f->c, NP_AMB_CAST, 0, NULL, "reference composition", NULL) : 0;
+    bool ok = cast && impl->ref(f);
+    np_ambient_pop(f->c, cast);
     np_ambient_pop(f->c, grad);
     return ok && !np_pending(f->c);
 }
@@ -283,6 +284,18 @@ static NP_APART bool required_present(np_frame *f, const np_op_facts *facts)
     return true;
 }
 
+/* The entry that counts: one without a payload says "none", or "those below `value`". */
+static const np_ambient_entry *resolve(neap_ctx *c, const np_ambient_entry *e)
+{
+    while (e && !e->payload) e = e->value ? np_ambient_below(c, NP_AMB_MODE, (uint64_t)e->value) : NULL;
+    return e;
+}
+
+const np_ambient_entry *np_mode_below(neap_ctx *c, uint64_t below)
+{
+    return resolve(c, np_ambient_below(c, NP_AMB_MODE, below));
+}
+
 /* A call from outside, or from above `mode` (not fresh). */
 static NP_APART bool enter(np_frame *f, const np_ambient_entry *mode, bool fresh)
 {
@@ -299,9 +312,13 @@ static NP_APART bool enter(np_frame *f, const np_ambient_entry *mode, bool fresh
         else if (t->ag) touched = true;
     }
     bool ok = !gaps || required_present(f, facts);
-    if (ok && mode && mode->payload) {
+    const np_ambient_entry *cast =
+        f->op->tags & (NP_CAST_LOW | NP_CAST_FLOAT32) ? np_ambient_get(c, NP_AMB_CAST) : NULL;
+    if (ok && mode) {
         np_mode *m = mode->payload;
         ok = m->call(c, m->user, f, mode->id) && !np_pending(c);
+    } else if (ok && cast && cast->value && np_cast_wanted(f, cast->value)) {
+        ok = np_cast_call(f, cast->value); /* comes back here, with nothing left to cast */
     } else if (ok) {
         ok = run(f, facts, touched);
     }
@@ -310,9 +327,6 @@ static NP_APART bool enter(np_frame *f, const np_ambient_entry *mode, bool fresh
     return ok;
 }
 
-bool np_dispatch_below(np_frame *f, uint64_t id)
-{
-    return enter(f, np_ambient_below(f->c, NP_AMB_MODE, id), false);
-}
+bool np_dispatch_below(np_frame *f, uint64_t id) { return enter(f, np_mode_below(f->c, id), false); }
 
-bool np_dispatch(np_frame *f) { return enter(f, np_ambient_get(f->c, NP_AMB_MODE), true); }
+bool np_dispatch(np_frame *f) { return enter(f, resolve(f->c, np_ambient_get(f->c, NP_AMB_MODE)), true); }

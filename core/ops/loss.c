@@ -371,9 +371,12 @@ NP_OP(nll_loss_backward) = {
  * same without C, labels from `base`. reduction: 0 none, 1 mean over the rows that count, 2 sum; nn.nll_loss takes
  * these by name. Rows whose label is ignore_index do not count. */
 NP_OP(nll_loss) = {
-    NP_NAMED(nll_loss),    .args = "logp:T target:T ; ignore_index:int? reduction:int=1 base:base -> loss:T",
-    .tags = NP_REDUCE,     .save = {NP_IN(1)},
-    .infer = infer_loss,   .grad = nll_grad,
+    NP_NAMED(nll_loss),
+    .args = "logp:T target:T ; ignore_index:int? reduction:int=1 base:base -> loss:T",
+    .tags = NP_REDUCE | NP_CAST_FLOAT32,
+    .save = {NP_IN(1)},
+    .infer = infer_loss,
+    .grad = nll_grad,
     .sample = loss_sample,
 };
 
@@ -392,7 +395,7 @@ NP_OP(cross_entropy_backward) = {
 NP_OP(cross_entropy) = {
     NP_NAMED(cross_entropy),
     .args = "logits:T target:T ; ignore_index:int? reduction:int=1 base:base -> loss:T | lse:T",
-    .tags = NP_REDUCE,
+    .tags = NP_REDUCE | NP_CAST_FLOAT32,
     .save = {NP_IN(0), NP_IN(1), NP_OUT(1)},
     .infer = infer_loss,
     .grad = cross_entropy_grad,

@@ -208,10 +208,14 @@ static bool matmul_sample(np_sampler *s, int i)
 /* matmul(a, b): the matrix product over the last two dimensions; those before broadcast. A vector on the left is a
  * row, on the right a column, and its dimension is dropped from the result. (..., M, K) x (..., K, N) -> (..., M, N) */
 NP_OP(matmul) = {
-    NP_NAMED(matmul),      .args = "a:T b:T -> y:T",
-    .tags = NP_HEAVY,      .save = {NP_IN_FOR(0, 1), NP_IN_FOR(1, 0)},
-    .infer = infer_matmul, .grad = matmul_grad,
-    .cost = matmul_cost,   .sample = matmul_sample,
+    NP_NAMED(matmul),
+    .args = "a:T b:T -> y:T",
+    .tags = NP_HEAVY | NP_CAST_LOW,
+    .save = {NP_IN_FOR(0, 1), NP_IN_FOR(1, 0)},
+    .infer = infer_matmul,
+    .grad = matmul_grad,
+    .cost = matmul_cost,
+    .sample = matmul_sample,
 };
 
 static bool infer_linear(np_frame *f)
@@ -281,9 +285,13 @@ static bool linear_sample(np_sampler *s, int i)
 
 /* linear(x, w, b): x w^T + b, the affine map of a layer. x (..., in), w (out, in), b (out) or absent -> (..., out) */
 NP_OP(linear) = {
-    NP_NAMED(linear),      .args = "x:T w:T b:T? -> y:T",
-    .tags = NP_HEAVY,      .save = {NP_IN_FOR(0, 1), NP_IN_FOR(1, 0)},
-    .infer = infer_linear, .grad = linear_grad,
-    .cost = matmul_cost,   .sample = linear_sample,
+    NP_NAMED(linear),
+    .args = "x:T w:T b:T? -> y:T",
+    .tags = NP_HEAVY | NP_CAST_LOW,
+    .save = {NP_IN_FOR(0, 1), NP_IN_FOR(1, 0)},
+    .infer = infer_linear,
+    .grad = linear_grad,
+    .cost = matmul_cost,
+    .sample = linear_sample,
 };
 #endif

@@ -424,7 +424,7 @@ NP_OP(layer_norm_params) = {
 NP_OP(layer_norm) = {
     NP_NAMED(layer_norm),
     .args = "x:T w:T? b:T? ; dims:int=1 eps:float=1e-5 -> y:T | mean:T rstd:T",
-    .tags = NP_FUSED | NP_CHEAP,
+    .tags = NP_FUSED | NP_CHEAP | NP_CAST_FLOAT32,
     .save = {{NP_SAVE_IN, 0, 3}, NP_IN_FOR(1, 0), {NP_SAVE_OUT, 1, 3}, {NP_SAVE_OUT, 2, 3}},
     .infer = infer_layer_norm,
     .grad = layer_norm_grad,
@@ -452,9 +452,13 @@ NP_OP(rms_norm_params) = {
 
 /* rms_norm(x, w): x / sqrt(mean x^2 + eps) * w over the last `dims` dimensions (1). */
 NP_OP(rms_norm) = {
-    NP_NAMED(rms_norm),          .args = "x:T w:T? ; dims:int=1 eps:float=1e-6 -> y:T | rstd:T",
-    .tags = NP_FUSED | NP_CHEAP, .save = {{NP_SAVE_IN, 0, 3}, NP_IN_FOR(1, 0), {NP_SAVE_OUT, 1, 3}},
-    .infer = infer_rms_norm,     .grad = rms_norm_grad,
-    .ref = ref_rms_norm,         .sample = rms_norm_sample,
+    NP_NAMED(rms_norm),
+    .args = "x:T w:T? ; dims:int=1 eps:float=1e-6 -> y:T | rstd:T",
+    .tags = NP_FUSED | NP_CHEAP | NP_CAST_FLOAT32,
+    .save = {{NP_SAVE_IN, 0, 3}, NP_IN_FOR(1, 0), {NP_SAVE_OUT, 1, 3}},
+    .infer = infer_rms_norm,
+    .grad = rms_norm_grad,
+    .ref = ref_rms_norm,
+    .sample = rms_norm_sample,
 };
 #endif

@@ -113,13 +113,15 @@ enum {                        /* tags */
        NP_HEAVY = 1 << 4,     /* compute-bound: matmul, convolution, attention */
        NP_CHEAP = 1 << 5,     /* bandwidth-bound: redo gladly */
        NP_REDUCE = 1 << 6,
-       NP_NODIFF = 1 << 7,    /* integer or boolean result, or a constant: never recorded */
-       NP_SYNC = 1 << 8,      /* reads device data on the host */
-       NP_FUSED = 1 << 9,     /* has .ref */
-       NP_INTERNAL = 1 << 10, /* not in the Lua API: parts of gradients */
-       NP_FACTORY = 1 << 11,  /* no tensor input: rand, randn ... */
-       NP_ANYWHERE = 1 << 12, /* the CPU kernel serves every device: it only moves bytes (np_copy_into) */
-       NP_TRUTH = 1 << 13     /* without dims the result is a Lua boolean: any, all */
+       NP_NODIFF = 1 << 7,       /* integer or boolean result, or a constant: never recorded */
+       NP_SYNC = 1 << 8,         /* reads device data on the host */
+       NP_FUSED = 1 << 9,        /* has .ref */
+       NP_INTERNAL = 1 << 10,    /* not in the Lua API: parts of gradients */
+       NP_FACTORY = 1 << 11,     /* no tensor input: rand, randn ... */
+       NP_ANYWHERE = 1 << 12,    /* the CPU kernel serves every device: it only moves bytes (np_copy_into) */
+       NP_TRUTH = 1 << 13,       /* without dims the result is a Lua boolean: any, all */
+       NP_CAST_LOW = 1 << 14,    /* under autocast: operands in its dtype (cast.c) */
+       NP_CAST_FLOAT32 = 1 << 15 /* under autocast: operands in float32 */
 };
 
 enum { NP_SAVE_NONE, NP_SAVE_IN, NP_SAVE_OUT };
@@ -234,9 +236,13 @@ typedef struct np_mode {
     bool (*call)(neap_ctx *c, void *user, np_frame *f, uint64_t id);
     void *user;
     void (*end)(neap_ctx *c, void *user); /* neap_end was called, or NULL */
+    void (*retain)(void *user);           /* op modes: a region keeps its forward's for the recomputes */
+    void (*release)(void *user);
 } np_mode;
 bool np_dispatch_below(np_frame *f, uint64_t id); /* continues below the mode with this ambient id */
 bool np_compute_below(np_frame *f, uint64_t id);  /* the same for inner modes: the next one, or the kernel */
+/* The op mode that sees calls which come from below id `below` (UINT64_MAX: all calls); NULL: none. */
+const np_ambient_entry *np_mode_below(neap_ctx *c, uint64_t below);
 /* NP_AMB_TRACE: told of every op, after its checks and before it runs. */
 typedef struct np_tracer {
     void (*op)(neap_ctx *c, void *user, const np_frame *f);
@@ -247,6 +253,9 @@ typedef struct np_tracer {
 /* The one dispatcher. f->c, op, in, n_in, attr are set by the caller (zeroed otherwise). On success f->out
  * holds new references; on failure all are NULL and an error is pending. */
 bool np_dispatch(np_frame *f);
+/* cast.c: the dispatcher's part of autocast. Would an operand be cast? Then the call, with those that are. */
+bool np_cast_wanted(const np_frame *f, int64_t cast);
+bool np_cast_call(np_frame *f, int64_t cast);
 static inline void np_frame_drop(np_frame *f)
 {
     for (int i = 0; i < f->n_out; i++) np_drop(f->out[i]), f->out[i] = NULL;

@@ -23,9 +23,10 @@ static void reciprocal_grad(np_back *b)
 {
     b->dx[0] = np_neg(b, np_mul0(b, b->g[0], np_square(b, b->saved[0])));
 }
-NP_OP(reciprocal) = {NP_NAMED(reciprocal),     .args = "x:T -> y:T",    .tags = NP_POINTWISE | NP_CHEAP,
-                     .save = {NP_OUT(0)},      .infer = np_infer_float, .grad = reciprocal_grad,
-                     .sample = np_sample_unary};
+NP_OP(reciprocal) = {
+    NP_NAMED(reciprocal),     .args = "x:T -> y:T",    .tags = NP_POINTWISE | NP_CHEAP | NP_CAST_FLOAT32,
+    .save = {NP_OUT(0)},      .infer = np_infer_float, .grad = reciprocal_grad,
+    .sample = np_sample_unary};
 NP_INPLACE_OP(reciprocal_, reciprocal);
 #endif
 
@@ -51,9 +52,13 @@ static void rsqrt_grad(np_back *b)
     neap_tensor *cube = np_mul(b, np_square(b, b->saved[0]), b->saved[0]);
     b->dx[0] = np_mul0(b, b->g[0], np_mul(b, cube, np_num(b, -0.5)));
 }
-NP_OP(rsqrt) = {
-    NP_NAMED(rsqrt),         .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP,   .save = {NP_OUT(0)},
-    .infer = np_infer_float, .grad = rsqrt_grad,   .sample = np_sample_unary_positive};
+NP_OP(rsqrt) = {NP_NAMED(rsqrt),
+                .args = "x:T -> y:T",
+                .tags = NP_POINTWISE | NP_CHEAP | NP_CAST_FLOAT32,
+                .save = {NP_OUT(0)},
+                .infer = np_infer_float,
+                .grad = rsqrt_grad,
+                .sample = np_sample_unary_positive};
 #endif
 
 static inline int64_t i_pow(int64_t a, int64_t n)
@@ -139,7 +144,7 @@ static bool pow_sample(np_sampler *s, int i)
 }
 NP_OP(pow) = {NP_NAMED(pow),
               .args = "x:N n:N -> y:T",
-              .tags = NP_POINTWISE | NP_CHEAP,
+              .tags = NP_POINTWISE | NP_CHEAP | NP_CAST_FLOAT32,
               .save = {NP_IN(0), NP_IN(1)},
               .infer = np_infer_binary,
               .grad = pow_grad,

@@ -150,7 +150,7 @@ static bool prod_others_grad_sample(np_sampler *s, int i)
 }
 NP_OP(prod) = {NP_NAMED(prod),
                .args = "x:T dim:dim? ; keepdim:bool=false -> y:T",
-               .tags = NP_REDUCE | NP_CHEAP,
+               .tags = NP_REDUCE | NP_CHEAP | NP_CAST_FLOAT32,
                .save = {NP_IN(0)},
                .infer = prod_infer,
                .grad = prod_grad,

@@ -227,8 +227,9 @@ static void softmax_grad(np_back *b)
 
 /* softmax(x, dim): e^x / sum e^x along dim. */
 NP_OP(softmax) = {
-    NP_NAMED(softmax),    .args = "x:T dim:dim -> y:T", .tags = NP_CHEAP,     .save = {NP_OUT(0)},
-    .infer = infer_along, .grad = softmax_grad,         .sample = dim_sample,
+    NP_NAMED(softmax),    .args = "x:T dim:dim -> y:T", .tags = NP_CHEAP | NP_CAST_FLOAT32,
+    .save = {NP_OUT(0)},  .infer = infer_along,         .grad = softmax_grad,
+    .sample = dim_sample,
 };
 
 /* dx = g - e^y sum g */
@@ -245,8 +246,9 @@ static void log_softmax_grad(np_back *b)
 
 /* log_softmax(x, dim): x - log sum e^x along dim. */
 NP_OP(log_softmax) = {
-    NP_NAMED(log_softmax), .args = "x:T dim:dim -> y:T", .tags = NP_CHEAP,     .save = {NP_OUT(0)},
-    .infer = infer_along,  .grad = log_softmax_grad,     .sample = dim_sample,
+    NP_NAMED(log_softmax), .args = "x:T dim:dim -> y:T", .tags = NP_CHEAP | NP_CAST_FLOAT32,
+    .save = {NP_OUT(0)},   .infer = infer_along,         .grad = log_softmax_grad,
+    .sample = dim_sample,
 };
 
 static bool infer_logsumexp(np_frame *f)
@@ -305,9 +307,12 @@ static bool logsumexp_sample(np_sampler *s, int i)
 
 /* logsumexp(x, dims): log sum e^x along dims, or over all elements. A row of -inf gives -inf with gradient 0. */
 NP_OP(logsumexp) = {
-    NP_NAMED(logsumexp),        .args = "x:T dims:dims? ; keepdim:bool=false -> y:T",
-    .tags = NP_REDUCE,          .save = {NP_IN(0), NP_OUT(0)},
-    .infer = infer_logsumexp,   .grad = logsumexp_grad,
+    NP_NAMED(logsumexp),
+    .args = "x:T dims:dims? ; keepdim:bool=false -> y:T",
+    .tags = NP_REDUCE | NP_CAST_FLOAT32,
+    .save = {NP_IN(0), NP_OUT(0)},
+    .infer = infer_logsumexp,
+    .grad = logsumexp_grad,
     .sample = logsumexp_sample,
 };
 #endif

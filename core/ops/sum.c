@@ -128,13 +128,13 @@ static void mean_grad(np_back *b)
 }
 NP_OP(sum) = {NP_NAMED(sum),
               .args = "x:T dims:dims? ; keepdim:bool=false -> y:T",
-              .tags = NP_REDUCE | NP_CHEAP,
+              .tags = NP_REDUCE | NP_CHEAP | NP_CAST_FLOAT32,
               .infer = sum_infer,
               .grad = sum_grad,
               .sample = np_sample_dims};
 NP_OP(mean) = {NP_NAMED(mean),
                .args = "x:T dims:dims? ; keepdim:bool=false -> y:T",
-               .tags = NP_REDUCE | NP_CHEAP,
+               .tags = NP_REDUCE | NP_CHEAP | NP_CAST_FLOAT32,
                .infer = mean_infer,
                .grad = mean_grad,
                .sample = np_sample_dims};

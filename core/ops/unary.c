@@ -79,9 +79,13 @@ NP_CPU(exp)(np_frame *f) { return np_map(f, run_exp, NULL); }
 
 #ifdef NP_BASE_ONLY
 static void exp_grad(np_back *b) { b->dx[0] = np_mul0(b, b->g[0], b->saved[0]); }
-NP_OP(exp) = {
-    NP_NAMED(exp),           .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP, .save = {NP_OUT(0)},
-    .infer = np_infer_float, .grad = exp_grad,     .sample = np_sample_unary};
+NP_OP(exp) = {NP_NAMED(exp),
+              .args = "x:T -> y:T",
+              .tags = NP_POINTWISE | NP_CHEAP | NP_CAST_FLOAT32,
+              .save = {NP_OUT(0)},
+              .infer = np_infer_float,
+              .grad = exp_grad,
+              .sample = np_sample_unary};
 NP_INPLACE_OP(exp_, exp);
 #endif
 
@@ -91,9 +95,13 @@ NP_CPU(log)(np_frame *f) { return np_map(f, run_log, NULL); }
 
 #ifdef NP_BASE_ONLY
 static void log_grad(np_back *b) { b->dx[0] = np_div0(b, b->g[0], b->saved[0]); }
-NP_OP(log) = {
-    NP_NAMED(log),           .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP,   .save = {NP_IN(0)},
-    .infer = np_infer_float, .grad = log_grad,     .sample = np_sample_unary_positive};
+NP_OP(log) = {NP_NAMED(log),
+              .args = "x:T -> y:T",
+              .tags = NP_POINTWISE | NP_CHEAP | NP_CAST_FLOAT32,
+              .save = {NP_IN(0)},
+              .infer = np_infer_float,
+              .grad = log_grad,
+              .sample = np_sample_unary_positive};
 NP_INPLACE_OP(log_, log);
 #endif
 
@@ -103,9 +111,13 @@ NP_CPU(log1p)(np_frame *f) { return np_map(f, run_log1p, NULL); }
 
 #ifdef NP_BASE_ONLY
 static void log1p_grad(np_back *b) { b->dx[0] = np_div0(b, b->g[0], np_add(b, b->saved[0], np_num(b, 1))); }
-NP_OP(log1p) = {
-    NP_NAMED(log1p),         .args = "x:T -> y:T", .tags = NP_POINTWISE | NP_CHEAP,   .save = {NP_IN(0)},
-    .infer = np_infer_float, .grad = log1p_grad,   .sample = np_sample_unary_positive};
+NP_OP(log1p) = {NP_NAMED(log1p),
+                .args = "x:T -> y:T",
+                .tags = NP_POINTWISE | NP_CHEAP | NP_CAST_FLOAT32,
+                .save = {NP_IN(0)},
+                .infer = np_infer_float,
+                .grad = log1p_grad,
+                .sample = np_sample_unary_positive};
 #endif
 
 /* erf(x): the error function. */

@@ -14,7 +14,7 @@ describe("the API card", function()
     seed generator default_generator
     dots newaxis cat stack where equal allclose hash is_tensor
     grad Function gradcheck no_grad enable_grad set_grad_enabled saved_tensors_hooks save_on_cpu
-    disable_saved_tensors_hooks op_mode is_grad_enabled in_recompute clock
+    disable_saved_tensors_hooks default_dtype device autocast op_mode is_grad_enabled in_recompute clock
     scope keep memory_stats reset_peak count_ops counters set_print error_code
     save load set_num_threads version on_log ops]])
 
@@ -22,7 +22,8 @@ describe("the API card", function()
   has(x, "tensor", [[
     shape dtype device ndim requires_grad is_leaf
     size numel item totable iter matmul sum mean max argmax softmax view reshape permute transpose t unsqueeze narrow
-    gather clone contiguous to add_ zero_ copy_ dropout backward requires_grad_ detach retain_grad register_hook release
+    gather clone contiguous to add_ zero_ copy_ dropout backward requires_grad_ detach detach_ retain_grad
+    register_hook release
     chunk split std var gt lt eq any all sin exp]])
 
   has(neap.nn, "nn", [[
