@@ -4,6 +4,7 @@
  * compared while it grows, so the first difference is known when the recompute ends or stops. */
 #include "checkpoint/oplog.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 
 #include "base/hash.h"
@@ -78,32 +79,40 @@ void np_oplog_free(neap_ctx *c, np_oplog *log)
     np_obj_free(c, log, sizeof *log);
 }
 
-static size_t put_line(char *buf, size_t n, size_t at, const char *mark, const np_oplog *log, size_t i)
+static size_t put(char *buf, size_t n, size_t at, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+static size_t put(char *buf, size_t n, size_t at, const char *fmt, ...)
 {
     if (at + 1 >= n) return at;
-    int put;
-    if (i < log->n) {
+    va_list ap;
+    va_start(ap, fmt);
+    int w = vsnprintf(buf + at, n - at, fmt, ap);
+    va_end(ap);
+    return w > 0 ? at + (size_t)w : at;
+}
+
+/* The ops of a run from the differing one backward and forward, or all if they are few; `same` is marked. */
+static size_t put_run(char *buf, size_t n, size_t at, const char *name, const np_oplog *log, size_t same)
+{
+    enum { ALL = 8, BEFORE = 3, AFTER = 4 };
+    size_t first = log->n > ALL && same > BEFORE ? same - BEFORE : 0;
+    size_t last = log->n > ALL && same + AFTER < log->n ? same + AFTER : log->n;
+    at = put(buf, n, at, "\n%s, %zu ops:%s", name, log->n, first ? "\n        ..." : "");
+    for (size_t i = first; i < last; i++) {
         const np_op_seen *s = &log->v[i];
-        put = snprintf(buf + at, n - at, "\n  %s %3zu %-14s %-28s %s", mark, i + 1, np_ops[s->op]->name,
-                       s->what, s->where);
-    } else {
-        put = snprintf(buf + at, n - at, "\n  %s %3zu (end)", mark, i + 1);
+        at = put(buf, n, at, "\n  %c %3zu %-14s %-28s %s", i == same ? '>' : ' ', i + 1, np_ops[s->op]->name,
+                 s->what, s->where);
     }
-    return put > 0 ? at + (size_t)put : at;
+    if (last < log->n) return put(buf, n, at, "\n        ...");
+    return same >= log->n ? put(buf, n, at, "\n  >     (end)") : at;
 }
 
 void np_oplog_diff(const np_oplog *forward, const np_oplog *recompute, char *buf, size_t n)
 {
-    enum { BEFORE = 3, AFTER = 3 };
-    size_t same = 0, at = 0;
-    buf[0] = 0;
+    size_t same = 0;
     while (same < forward->n && same < recompute->n && forward->v[same].op == recompute->v[same].op &&
            forward->v[same].numbers == recompute->v[same].numbers)
         same++;
-    size_t first = same > BEFORE ? same - BEFORE : 0;
-    for (size_t i = first; i < same; i++) at = put_line(buf, n, at, "  both   ", forward, i);
-    for (size_t i = same; i < same + AFTER && i <= forward->n; i++)
-        at = put_line(buf, n, at, "- forward", forward, i);
-    for (size_t i = same; i < same + AFTER && i <= recompute->n; i++)
-        at = put_line(buf, n, at, "+ replay ", recompute, i);
+    buf[0] = 0;
+    size_t at = put_run(buf, n, 0, "forward", forward, same);
+    put_run(buf, n, at, "recompute", recompute, same);
 }

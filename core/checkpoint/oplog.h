@@ -23,7 +23,7 @@ typedef struct np_oplog {
 
 np_oplog *np_oplog_new(neap_region *r, const np_oplog *against);
 void np_oplog_free(neap_ctx *c, np_oplog *log);
-/* Both sequences around the first difference, at most a screen, into buf. */
+/* Both runs, whole if they are short, else around the first difference, which is marked with '>', into buf. */
 void np_oplog_diff(const np_oplog *forward, const np_oplog *recompute, char *buf, size_t n);
 
 #endif

@@ -259,7 +259,7 @@ static void divergence(replay *p, char *buf, size_t n)
 static bool check(replay *p)
 {
     neap_region *r = p->r;
-    char more[1600];
+    char more[2000];
     if (r->ignore_mismatch) return true;
     divergence(p, more, sizeof more);
     const char *tip = r->debug ? "" : "; debug = true shows both runs";

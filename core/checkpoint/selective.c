@@ -153,9 +153,14 @@ static bool offload(neap_ctx *c, np_sac_kept *k, neap_tensor *t)
 {
     k->t = np_tensor_new(c, c->devices[0], (neap_dtype)t->dtype, t->ndim, t->shape);
     if (!k->t) return false;
+    if (!np_copy_into(c, k->t, t)) {
+        np_drop(k->t);
+        k->t = NULL;
+        return false;
+    }
     k->from = t->st->dev;
     c->moved_to_host += k->t->st->bytes;
-    return np_copy_into(c, k->t, t);
+    return true;
 }
 
 static bool keep(neap_selective *s, np_sac_entry *e, np_frame *f, int decision)
@@ -176,11 +181,13 @@ static bool keep(neap_selective *s, np_sac_entry *e, np_frame *f, int decision)
             if (!pack_kept(c, k, pair, t)) return false;
             continue;
         }
-        if (to_host && t->st->dev != c->devices[0]) {
-            if (!offload(c, k, t)) return false;
-        } else if (!(k->t = np_tensor_alias(t))) {
-            return false;
+        bool away = to_host && t->st->dev != c->devices[0];
+        if (away && !offload(c, k, t)) {
+            if (decision == NEAP_MUST_CPU_OFFLOAD) return false;
+            neap_clear_error(c); /* no room on the host: where it is, then */
+            away = false;
         }
+        if (!away && !(k->t = np_tensor_alias(t))) return false;
         np_hold_bytes(k->t->st);
         k->version = k->t->st->version->n;
     }
