@@ -135,6 +135,7 @@ static void full_collection(lua_State *L, nl_state *st)
     double begin = nl_clock();
     st->gc_running = true;
     lua_gc(L, LUA_GCCOLLECT, 0);
+    neap_x_collect_cycles(st->c);
     st->gc_running = false;
     double took = nl_clock() - begin;
     st->gc_forced++;

@@ -106,6 +106,8 @@ bool neap_x_set_data(neap_ctx *c, neap_tensor *t, neap_tensor *src)
     return true;
 }
 
+void neap_x_collect_cycles(neap_ctx *c) { np_cycles_collect(c); }
+
 bool neap_x_dtype_parse(const char *name, neap_dtype *out) { return np_dtype_parse(name, out); }
 double neap_x_load_double(neap_dtype t, const void *p) { return np_load_double(t, p); }
 int64_t neap_x_load_int(neap_dtype t, const void *p) { return np_load_int(t, p); }

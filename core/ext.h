@@ -42,6 +42,7 @@ NEAP_API neap_tensor *neap_x_alias(neap_tensor *t); /* same storage and geometry
 /* t takes over the storage and geometry of src (an nn.Module that moves keeps its parameters' identity);
  * its gradient is dropped. False with an error pending. */
 NEAP_API bool neap_x_set_data(neap_ctx *c, neap_tensor *t, neap_tensor *src);
+NEAP_API void neap_x_collect_cycles(neap_ctx *c);
 NEAP_API bool neap_x_dtype_parse(const char *name, neap_dtype *out);
 NEAP_API double neap_x_load_double(neap_dtype t, const void *p);
 NEAP_API int64_t neap_x_load_int(neap_dtype t, const void *p);

@@ -125,9 +125,10 @@ struct np_autograd { /* a tensor's autograd part */
     int32_t out_nr;
     struct neap_node *acc; /* leaf: its accumulator, freed with the leaf; refs 0: at rest */
     neap_tensor *grad;
-    np_hook *hooks;    /* leaf hooks */
-    neap_tensor *base; /* views: the tensor it is a view of, strong (dispatch.c says when) */
-    bool no_grad_view; /* taken under no_grad: must not be written to while gradients are recorded */
+    np_hook *hooks;         /* leaf hooks */
+    neap_tensor *base;      /* views: the tensor it is a view of, strong (dispatch.c says when) */
+    bool no_grad_view;      /* taken under no_grad: must not be written to while gradients are recorded */
+    struct np_cycle *cycle; /* .grad has a graph: the entry in the context's list (cycles.c) */
     struct neap_node *base_node; /* the base's node when the view was taken (kept alive by the view's edge) */
 };
 
@@ -158,6 +159,12 @@ struct neap_node *np_record_begin(np_frame *f);       /* node with edges; inputs
 bool np_record_end(np_frame *f, struct neap_node *n); /* packs results, gives them their identity */
 /* An in-place op on a differentiable view: the base is rewritten, the view gets a new place in the graph. */
 bool np_write_through_view(np_frame *f);
+
+/* cycles.c */
+/* t's .grad becomes g (taken; NULL: none). False: no memory, it stays as it was. t has an autograd part. */
+bool np_put_grad(neap_ctx *c, neap_tensor *t, neap_tensor *g_take);
+void np_cycles_collect(neap_ctx *c);       /* frees leaves that only their own gradients' graphs hold */
+void np_cycles_maybe_collect(neap_ctx *c); /* the same, when there are enough to be worth the search */
 
 /* engine.c */
 typedef struct np_pass_facts {

@@ -206,9 +206,7 @@ static bool accumulate_leaf(np_pass *p, neap_tensor *leaf, neap_tensor **total)
     if (!next) return false;
     if (next->st->category != NEAP_GRAD && next->st->category != NEAP_USER)
         np_storage_set_category(next->st, NEAP_GRAD);
-    np_drop(ag->grad);
-    ag->grad = next;
-    return true;
+    return np_put_grad(c, leaf, next);
 }
 
 /* ---- hooks */
@@ -846,10 +844,10 @@ int neap_backward(neap_ctx *c, neap_tensor *out, neap_tensor *grad, const neap_b
     if (p.facts.create_graph && !c->warned_cycle) {
         c->warned_cycle = true;
         np_logf(c, 2,
-                "backward with create_graph stores gradients that hold their graph in .grad: set x.grad = "
-                "nil when done, "
-                "or use neap.grad, else it is never freed");
+                "backward with create_graph stores gradients that hold their graph in .grad: it lives as long "
+                "as the tensor; set x.grad = nil when done, or use neap.grad");
     }
+    if (p.facts.create_graph && !c->pass) np_cycles_maybe_collect(c);
     bool ok = !np_pending(c) && differentiate(c, &p, &out, &grad, 1, inputs);
     c->op_name = outer;
     return !ok;

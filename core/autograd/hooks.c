@@ -127,10 +127,7 @@ int neap_set_grad(neap_ctx *c, neap_tensor *t, neap_tensor *grad)
                 np_tensor_text(b, sizeof b, t));
         return 1;
     }
-    np_hold_ref(grad);
-    np_drop(ag->grad);
-    ag->grad = grad;
-    return 0;
+    return !np_put_grad(c, t, np_hold_ref(grad));
 }
 
 neap_tensor *neap_detach(neap_ctx *c, neap_tensor *t)

@@ -209,13 +209,13 @@ void np_autograd_drop(neap_tensor *t)
     neap_ctx *c = t->c;
     if (!ag) return;
     if (ag->retains_grad) forget_retain(t);
+    if (ag->grad) np_put_grad(c, t, NULL);
     t->ag = NULL;
     if (ag->acc) { /* at rest: at work it holds its leaf */
         c->obj_live++;
         np_obj_free(c, ag->acc, ag->acc->size);
     }
     np_node_drop(ag->node);
-    np_drop(ag->grad);
     np_drop(ag->base);
     if (ag->hooks) np_hooks_free(c, ag->hooks);
     np_obj_free(c, ag, sizeof *ag);

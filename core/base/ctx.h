@@ -65,6 +65,8 @@ struct neap_ctx {
     struct neap_reentrant *reentrant;        /* the running reentrant forward */
     uint64_t next_storage;                   /* storages get ascending ids */
     uint64_t moved_to_host, moved_to_device; /* bytes of saved values that offload moved */
+    struct np_cycle *cycles;                 /* tensors whose .grad has a graph (autograd/cycles.c) */
+    int64_t n_cycles, search_at;             /* how many; at how many to look for dead ones */
     bool warned_cycle;                       /* create_graph in backward: said once */
     int stop_barrier; /* > 0: code that must not be stopped early is running (nested backward) */
     struct np_region_pass *region_passes;          /* recomputes whose values are not all fetched yet */

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "autograd/autograd.h"
 #include "neap.h"
 #include "test_steps.h"
 
@@ -442,12 +443,144 @@ static void a_custom_function_differentiates_twice(void **state)
     end_ctx(c);
 }
 
+/* y = x^3 backward with a graph: x.grad holds nodes that hold x. */
+static void keep_a_graph(neap_ctx *c, neap_tensor *x)
+{
+    neap_backward_opts o = {.size = sizeof o, .create_graph = 1};
+    neap_tensor *sq = neap_mul(c, x, x), *y = neap_mul(c, sq, x);
+    assert_int_equal(neap_backward(c, y, NULL, &o), 0);
+    neap_free(sq), neap_free(y);
+}
+
+static void a_leaf_that_its_own_gradient_holds_is_found(void **state)
+{
+    (void)state;
+    neap_ctx *c = new_ctx();
+    double a[] = {2};
+    neap_tensor *kept = vec(c, 1, a, 1);
+    keep_a_graph(c, kept);
+    int64_t each = memory(c).nodes, most = 0;
+    for (int i = 0; i < 1000; i++) {
+        neap_tensor *x = vec(c, 1, a, 1);
+        keep_a_graph(c, x);
+        neap_free(x);
+        if (memory(c).nodes > most) most = memory(c).nodes;
+    }
+    assert_true(each > 1 && most <= 20 * each);
+    neap_tensor *g = neap_grad_of(kept), *g2;
+    assert_int_equal(neap_grad(c, &g, NULL, 1, &kept, 1, NULL, &g2), 0);
+    assert_float_equal(at(c, g2, 0), 12, 0);
+    neap_free(g), neap_free(g2);
+    np_cycles_collect(c);
+    assert_int_equal(memory(c).storages, 2); /* kept and its gradient's value: the pass released the rest */
+    assert_int_equal(neap_set_grad(c, kept, NULL), 0);
+    neap_free(kept);
+    end_ctx(c);
+}
+
+static void leaves_hold_each_other_through_their_gradients(void **state)
+{
+    (void)state;
+    neap_ctx *c = new_ctx();
+    double a[] = {2}, b[] = {3};
+    neap_backward_opts o = {.size = sizeof o, .create_graph = 1};
+    neap_tensor *x = vec(c, 1, a, 1), *w = vec(c, 1, b, 1), *p = neap_mul(c, x, w), *y = neap_mul(c, p, p);
+    assert_int_equal(neap_backward(c, y, NULL, &o), 0); /* w.grad = 2 x^2 w */
+    neap_free(p), neap_free(y), neap_free(x);
+    np_cycles_collect(c);
+    assert_int_equal(c->n_cycles, 2);
+    neap_tensor *g = neap_grad_of(w), *gw; /* its graph has x in it */
+    assert_float_equal(at(c, g, 0), 24, 0);
+    neap_free(w);
+    np_cycles_collect(c); /* g alone holds all of it */
+    assert_int_equal(c->n_cycles, 2);
+    assert_int_equal(neap_backward(c, g, NULL, &o), 0);
+    gw = neap_grad_of(g);
+    assert_null(gw);
+    neap_free(g);
+    assert_true(memory(c).nodes > 0);
+    np_cycles_collect(c);
+    end_ctx(c);
+}
+
+static void what_a_result_still_needs_is_alive(void **state)
+{
+    (void)state;
+    neap_ctx *c = new_ctx();
+    double a[] = {2};
+    neap_tensor *x = vec(c, 1, a, 1), *sq = neap_mul(c, x, x), *again;
+    keep_a_graph(c, x);
+    neap_free(x);
+    np_cycles_collect(c);
+    again = neap_node_saved(c, neap_grad_fn(sq), 0); /* x, by way of the graph */
+    assert_float_equal(grad_at(c, again, 0), 12, 0);
+    neap_free(again), neap_free(sq);
+    np_cycles_collect(c);
+    end_ctx(c);
+}
+
+/* The search does not get its memory: nothing happens, and nothing is lost. */
+static void a_search_without_memory_does_nothing(void **state)
+{
+    (void)state;
+    neap_ctx *c = new_ctx();
+    double a[] = {2};
+    neap_tensor *x = vec(c, 1, a, 1);
+    keep_a_graph(c, x);
+    neap_free(x);
+    int64_t nodes = memory(c).nodes;
+    uint64_t n = 1;
+    for (; memory(c).nodes; n++) {
+        assert_int_equal(memory(c).nodes, nodes);
+        assert_true(n < 100);
+        c->alloc_fail_at = n;
+        np_cycles_collect(c);
+        c->alloc_fail_at = 0;
+        assert_int_equal(neap_error(c), NEAP_OK);
+    }
+    assert_true(n > 3);
+    end_ctx(c);
+}
+
+static int unused_hook(neap_ctx *c, void *user, neap_values *v)
+{
+    (void)c, (void)user, (void)v;
+    return 0;
+}
+static void count_retain(void *user) { --*(int *)user; }
+static void count_release(void *user) { ++*(int *)user; }
+
+/* A context frees what only cycles still hold when it closes: also the hooks go. */
+static void cycles_end_with_the_context(void **state)
+{
+    (void)state;
+    neap_ctx *c = new_ctx();
+    double a[] = {2};
+    int released = 0;
+    for (int i = 0; i < 3; i++) {
+        neap_tensor *x = vec(c, 1, a, 1);
+        assert_true(
+            neap_register_hook(c, x, (neap_fn){unused_hook, count_retain, count_release, &released}) != 0);
+        keep_a_graph(c, x);
+        neap_free(x);
+    }
+    assert_true(memory(c).nodes > 0);
+    assert_int_equal(released, -3);
+    neap_ctx_free(c);
+    assert_int_equal(released, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(product_rule_and_accumulation),
         cmocka_unit_test(second_backward_needs_retain_graph),
         cmocka_unit_test(higher_order),
+        cmocka_unit_test(a_leaf_that_its_own_gradient_holds_is_found),
+        cmocka_unit_test(leaves_hold_each_other_through_their_gradients),
+        cmocka_unit_test(what_a_result_still_needs_is_alive),
+        cmocka_unit_test(a_search_without_memory_does_nothing),
+        cmocka_unit_test(cycles_end_with_the_context),
         cmocka_unit_test(grad_of_an_inner_value_and_unused_inputs),
         cmocka_unit_test(hooks_see_the_total_once),
         cmocka_unit_test(a_hook_error_leaves_nothing_half_done),

@@ -184,7 +184,18 @@ describe("functions in graphs", function()
     local plain = leaf()
     local g = neap.grad(plain:sin():exp():sum(), plain, { create_graph = true })
     assert.is_true(neap.allclose(neap.grad((w.grad * w.grad):sum(), w), neap.grad((g * g):sum(), plain)))
-    w.grad = nil -- its graph holds w, and w holds it: nothing else would end the two
+  end)
+
+  it("and leaves that only such gradients hold are found, without a word from the script", function()
+    local before, most = neap.memory_stats("cpu").nodes, 0
+    for _ = 1, 200 do
+      neap.scope(function()
+        local w = leaf();
+        (w * w * w):sum():backward(nil, { create_graph = true })
+      end)
+      most = math.max(most, neap.memory_stats("cpu").nodes - before)
+    end
+    assert.is_true(most < 150, most)
   end)
 
   it("what a hook is lent is gone afterwards, unless kept", function()
