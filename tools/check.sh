@@ -74,47 +74,61 @@ sanitizers() {
     echo "no report; ${sums}(leaks included), NEAP_TEST_STEPS=${steps:-2000}"
 }
 threads() {
-    list="test_two_contexts test_base_pool test_products" only=threads_change_no_bit
+    list="test_two_contexts test_base_pool test_products"
     make $jobs CC=gcc TSAN=1 $(printf 'build-tsan/tests/%s ' $list) || return 1
     for t in $list; do
-        TSAN_OPTIONS=halt_on_error=1:exitcode=66 NEAP_BLAS=none NEAP_TEST_ONLY=$only build-tsan/tests/$t || return 1
+        TSAN_OPTIONS=halt_on_error=1:exitcode=66 NEAP_BLAS=none NEAP_TEST_STEPS=${steps:-200} build-tsan/tests/$t || return 1
     done
-    echo "no race in: $list (of these $only)"
+    echo "no race in: $list, NEAP_TEST_STEPS=${steps:-200}"
 }
 
-# tests/valgrind.supp names what the C library's loader does, and nothing of ours. OpenBLAS is left out: valgrind knows neither its threads' stacks nor its newest instructions.
-memcheck() {
-    NEAP_BLAS=none NEAP_TEST_VALGRIND=1 valgrind -q --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite,indirect \
-        --show-leak-kinds=definite,indirect --suppressions=tests/valgrind.supp "$@"
-}
+# tests/valgrind.supp names what the C library's loader does, and nothing of ours. OpenBLAS is left out: valgrind knows
+# neither its threads' stacks nor its newest instructions.
+memcheck="env NEAP_BLAS=none NEAP_TEST_VALGRIND=1 valgrind -q --error-exitcode=99 --leak-check=full \
+    --errors-for-leak-kinds=definite,indirect --show-leak-kinds=definite,indirect --suppressions=$PWD/tests/valgrind.supp"
 valgrind_core() {
     n=0
     for t in build/tests/test_*; do
         case $t in *.d) continue ;; esac
         echo "$t"
-        CMOCKA_MESSAGE_OUTPUT=TAP NEAP_TEST_DIR=tests NEAP_TEST_STEPS=${steps:-40} memcheck "$t" || return 1
+        CMOCKA_MESSAGE_OUTPUT=TAP NEAP_TEST_DIR=tests NEAP_TEST_STEPS=${steps:-40} $memcheck "$t" || return 1
         n=$((n + 1))
     done
     ok=$(grep -c '^ok ' "$logs/vg-core.log")
     echo "$ok tests of $n programs, NEAP_TEST_STEPS=${steps:-40}"
 }
-valgrind_lua() {
-    NEAP_TEST_STEPS=${steps:-100} LUA_PATH='build/lua/?.lua;build/lua/?/init.lua;./?.lua;;' LUA_CPATH='build/lua/?.so;;'
-    export NEAP_TEST_STEPS LUA_PATH LUA_CPATH
-    scripts=0
+# spec ...: the last line is their sum. The program that some of them start is under valgrind, too.
+specs_under_valgrind() (
+    printf '#!/bin/sh\nexec %s %s/build/neap "$@"\n' "$(echo $memcheck)" "$PWD" >build/check/neap
+    chmod +x build/check/neap
+    NEAP_TEST_STEPS=${steps:-100} NEAP_PROGRAM=build/check/neap
+    LUA_PATH='build/lua/?.lua;build/lua/?/init.lua;./?.lua;;' LUA_CPATH='build/lua/?.so;;'
+    export NEAP_TEST_STEPS NEAP_PROGRAM LUA_PATH LUA_CPATH
+    for s in "$@"; do
+        begin_spec=$(date +%s)
+        $memcheck lua5.4 -W /usr/bin/busted -o tests/output.lua --no-auto-insulate "$s" || { echo "$s"; return 1; }
+        echo "$s: $(($(date +%s) - begin_spec)) s"
+    done
+    awk '/^totals:/ { n += $2; skipped += $6 } END { printf "%d tests passed, %d skipped", n, skipped }' "$logs/$name.log"
+    echo " in $# specs, NEAP_TEST_STEPS=$NEAP_TEST_STEPS"
+)
+# Golden scripts and all specs but those of checkpoints, about five minutes, of which a third is program_spec. Not here:
+# contributing_spec and golden_spec start compilers and programs, and what those run is in other parts; docs_spec reads
+# and writes text in Lua.
+valgrind_lua() (
+    export LUA_PATH='build/lua/?.lua;build/lua/?/init.lua;./?.lua;;' LUA_CPATH='build/lua/?.so;;'
     for s in tests/lua/golden/*.lua; do
         echo "$s"
-        memcheck lua5.4 -W "$s" || return 1
-        scripts=$((scripts + 1))
+        $memcheck lua5.4 -W "$s" || return 1
     done
-    specs="bindings checkpoint checkpoint_forms nn optim state training golden_ops data"
-    for s in $specs; do
-        echo "$s"
-        memcheck lua5.4 -W /usr/bin/busted -o tests/output.lua --no-auto-insulate tests/lua/${s}_spec.lua || return 1
+    set --
+    for s in tests/lua/*_spec.lua; do
+        case ${s##*/} in checkpoint* | contributing_spec.lua | golden_spec.lua | docs_spec.lua) ;; *) set -- "$@" "$s" ;; esac
     done
-    n=$(awk '/^totals:/ { n += $2 } END { print n }' "$logs/vg-lua.log")
-    echo "$scripts golden scripts and $n tests ($specs), NEAP_TEST_STEPS=$NEAP_TEST_STEPS"
-}
+    specs_under_valgrind "$@"
+)
+# The specs of checkpoints: about three minutes.
+valgrind_checkpoint() { specs_under_valgrind tests/lua/checkpoint*_spec.lua; }
 
 fuzzers() {
     corpus=build/check/corpus
@@ -162,6 +176,7 @@ part san sanitizers
 part tsan threads
 part vg-core valgrind_core
 part vg-lua valgrind_lua
+part vg-ckpt valgrind_checkpoint
 part fuzz fuzzers
 part fuzz-ops fuzz_calls
 

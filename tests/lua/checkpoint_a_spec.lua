@@ -153,13 +153,14 @@ describe("A: basics", function()
   end)
 
   it("ck-A15 2000 small regions, one mean, one backward", function()
+    local n = os.getenv "NEAP_TEST_VALGRIND" and 200 or 2000
     local function run(wrap, requires)
       local w = leaf(2, 0.3)
-      local x = neap.linspace(-1, 1, 4000, { dtype = "float64" }):view(2000, 2)
+      local x = neap.linspace(-1, 1, 2 * n, { dtype = "float64" }):view(n, 2)
       if requires then x:requires_grad_() end
       local function f(t) return (t * w):sin():exp() end
       local list = {}
-      for i = 1, 2000 do list[i] = wrap(f, x[i]) end
+      for i = 1, n do list[i] = wrap(f, x[i]) end
       neap.stack(list):mean():backward()
       return neap.hash { w.grad, requires and x.grad or nil }
     end
@@ -171,9 +172,10 @@ describe("A: basics", function()
   end)
 
   it("ck-A16 a chain of 10000 regions", function()
+    local n = os.getenv "NEAP_TEST_VALGRIND" and 1000 or 10000
     local function chain(wrap)
       return function(t)
-        for _ = 1, 10000 do t = wrap(neap.sin, t) end
+        for _ = 1, n do t = wrap(neap.sin, t) end
         return t
       end
     end

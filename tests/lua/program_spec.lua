@@ -198,8 +198,13 @@ outer()
       "local function f() while true do end end local function g() while true do pcall(f) end end "
         .. "while true do pcall(coroutine.wrap(g)) end",
     } do
-      local _, err, status = shell(("%s -e %s & pid=$!; sleep 0.4; kill -INT $pid; wait $pid")
-        :format(quoted(neap_program), quoted("print(1) " .. code)))
+      local started = os.tmpname()
+      os.remove(started)
+      local script = ("io.open(%q, 'w'):close() %s"):format(started, code)
+      local wait = ("while kill -0 $pid && ! [ -e %s ]; do sleep 0.1; done; sleep 0.1"):format(started)
+      local _, err, status = shell(("%s -e %s & pid=$!; %s; kill -INT $pid; wait $pid")
+        :format(quoted(neap_program), quoted(script), wait))
+      os.remove(started)
       assert.equal(1, status, code)
       assert.is_truthy(err:find("interrupted!", 1, true), err)
     end
