@@ -112,7 +112,8 @@ specs_under_valgrind() (
     awk '/^totals:/ { n += $2; skipped += $6 } END { printf "%d tests passed, %d skipped", n, skipped }' "$logs/$name.log"
     echo " in $# specs, NEAP_TEST_STEPS=$NEAP_TEST_STEPS"
 )
-# Golden scripts and all specs but those of checkpoints, about five minutes, of which a third is program_spec. Not here:
+# Golden scripts and all specs but those of checkpoints: a quarter of an hour on a busy machine, a third of it
+# program_spec. Not here:
 # contributing_spec and golden_spec start compilers and programs, and what those run is in other parts; docs_spec reads
 # and writes text in Lua.
 valgrind_lua() (
@@ -127,7 +128,7 @@ valgrind_lua() (
     done
     specs_under_valgrind "$@"
 )
-# The specs of checkpoints: about three minutes.
+# The specs of checkpoints: a quarter of an hour on a busy machine.
 valgrind_checkpoint() { specs_under_valgrind tests/lua/checkpoint*_spec.lua; }
 
 fuzzers() {
