@@ -245,10 +245,7 @@ const char *nl_nearest(const char *name, const char *const *names, int n); /* NU
 const char *nl_check_text(lua_State *L, nl_state *st, int idx, const char *fn, const char *what);
 
 /* ---- tensor.c */
-static inline char *nl_ptr(const neap_tensor *t) /* the first element */
-{
-    return (char *)t->st->data + t->offset * (int64_t)neap_dtype_size((neap_dtype)t->dtype);
-}
+static inline char *nl_ptr(const neap_tensor *t) /* the first element */ { return t->data; }
 static inline nl_handle *nl_handle_at(lua_State *L, nl_state *st, int idx)
 {
     if (lua_type(L, idx) != LUA_TUSERDATA || lua_rawlen(L, idx) != sizeof(nl_handle)) return NULL;

@@ -485,7 +485,7 @@ static int tensor_item(lua_State *L)
                         "use x:totable()",
                         (long long)t->numel);
     size_t item = neap_dtype_size(d);
-    if (t->st->dev->backend.host_memory && !t->st->dry)
+    if (t->st->dev->backend.host_memory && !np_is_dry(t))
         push_element(L, d, nl_ptr(t) + physical * (int64_t)item);
     else push_element(L, d, read_all(L, st, t, "item") + (size_t)logical * item);
     return 1;

@@ -118,24 +118,17 @@ struct neap_node {
     struct neap_node *grave; /* link in the list of nodes to release */
 };
 
-struct np_autograd { /* a tensor's autograd part */
-    bool requires_grad;
-    bool retains_grad;
-    struct neap_node *node; /* non-leaf: strong */
-    int32_t out_nr;
-    struct neap_node *acc; /* leaf: its accumulator, freed with the leaf; refs 0: at rest */
-    neap_tensor *grad;
-    np_hook *hooks;         /* leaf hooks */
-    neap_tensor *base;      /* views: the tensor it is a view of, strong (dispatch.c says when) */
-    bool no_grad_view;      /* taken under no_grad: must not be written to while gradients are recorded */
-    struct np_cycle *cycle; /* .grad has a graph: the entry in the context's list (cycles.c) */
-    struct neap_node *base_node; /* the base's node when the view was taken (kept alive by the view's edge) */
-};
-
 static inline bool np_requires_grad(const neap_tensor *t) { return t && t->ag && t->ag->requires_grad; }
 /* Is a leaf (with ag) part of a graph that somebody keeps? */
 static inline bool np_accumulates(const neap_tensor *t) { return t->ag->acc && t->ag->acc->refs > 0; }
-struct np_autograd *np_ag(neap_tensor *t); /* creates; NULL on no memory */
+static inline np_autograd *np_ag(neap_tensor *t) /* made at the first need */
+{
+    if (!t->ag) {
+        t->own = (np_autograd){0};
+        t->ag = &t->own;
+    }
+    return t->ag;
+}
 
 /* node.c */
 struct neap_node *np_node_new(neap_ctx *c, int n_in, int n_out, int n_slots,
@@ -148,7 +141,7 @@ static inline void np_node_drop(struct neap_node *n) /* one reference */
 np_edge np_edge_of(neap_ctx *c,
                    neap_tensor *t); /* strong; accumulator created for leaves; {NULL,0} if none */
 /* Gives t the identity (n, out_nr); replaces what it had. */
-bool np_set_identity(neap_tensor *t, struct neap_node *n, int out_nr);
+void np_set_identity(neap_tensor *t, struct neap_node *n, int out_nr);
 void np_clear_identity(neap_tensor *t); /* t (with ag) becomes a leaf that requires no grad */
 void np_hooks_free(neap_ctx *c, np_hook *h);
 

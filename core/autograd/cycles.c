@@ -52,7 +52,7 @@ static bool list(neap_ctx *c, neap_tensor *t)
 
 bool np_put_grad(neap_ctx *c, neap_tensor *t, neap_tensor *g_take)
 {
-    struct np_autograd *ag = t->ag;
+    np_autograd *ag = t->ag;
     neap_tensor *old = ag->grad;
     bool graph = g_take && g_take->ag && g_take->ag->node;
     if (graph && !ag->cycle && !list(c, t)) {

@@ -160,7 +160,7 @@ static np_record *heap_pop(np_pass *p)
 
 static bool exclusive(const neap_tensor *t)
 {
-    return t->refs == 1 && t->st->refs == 1 && t->contiguous && !t->st->foreign && !t->ag;
+    return t->refs == 1 && t->st->refs == 1 && t->contiguous && t->st->kind != NP_BYTES_FOREIGN && !t->ag;
 }
 
 static neap_tensor *call2(neap_ctx *c, int opx, neap_tensor *a, neap_tensor *b)
@@ -191,7 +191,7 @@ static bool accumulate_leaf(np_pass *p, neap_tensor *leaf, neap_tensor **total)
 {
     neap_ctx *c = p->c;
     neap_tensor *g = *total, *next;
-    struct np_autograd *ag = leaf->ag;
+    np_autograd *ag = leaf->ag;
     *total = NULL;
     if (ag->grad && !p->facts.create_graph) {
         next = call2(c, NP_OPX_add_, ag->grad, g);

@@ -94,8 +94,7 @@ int neap_set_requires_grad(neap_ctx *c, neap_tensor *t, int on)
         return 1;
     }
     if (!on && !t->ag) return 0;
-    struct np_autograd *ag = np_ag(t);
-    if (!ag) return 1;
+    np_autograd *ag = np_ag(t);
     ag->requires_grad = on != 0;
     if (on && !ag->node &&
         ag->base) { /* a leaf is no part of another tensor's graph: it would hold itself through it */
@@ -118,8 +117,7 @@ int neap_set_grad(neap_ctx *c, neap_tensor *t, neap_tensor *grad)
         return 1;
     }
     if (!grad && !t->ag) return 0;
-    struct np_autograd *ag = np_ag(t);
-    if (!ag) return 1;
+    np_ag(t);
     bool same = !grad || (grad->ndim == t->ndim && grad->dtype == t->dtype && grad->st->dev == t->st->dev);
     for (int d = 0; same && grad && d < t->ndim; d++) same = grad->shape[d] == t->shape[d];
     if (!same) {

@@ -5,12 +5,6 @@
  * context's graveyard and one loop empties it, whatever the length of the chain. */
 #include "autograd/autograd.h"
 
-struct np_autograd *np_ag(neap_tensor *t)
-{
-    if (!t->ag) t->ag = np_obj_new(t->c, sizeof *t->ag);
-    return t->ag;
-}
-
 static size_t align8(size_t n) { return (n + 7) & ~(size_t)7; }
 
 /* int64s behind a node: shapes of results (and of a list op's inputs), lists of attributes. */
@@ -177,10 +171,9 @@ static void forget_retain(neap_tensor *t)
         if (h->retain == t) h->retain = NULL;
 }
 
-bool np_set_identity(neap_tensor *t, struct neap_node *n, int out_nr)
+void np_set_identity(neap_tensor *t, struct neap_node *n, int out_nr)
 {
-    struct np_autograd *ag = np_ag(t);
-    if (!ag) return false;
+    np_autograd *ag = np_ag(t);
     if (ag->retains_grad) forget_retain(t);
     struct neap_node *old = ag->node;
     n->refs++;
@@ -189,12 +182,11 @@ bool np_set_identity(neap_tensor *t, struct neap_node *n, int out_nr)
     ag->requires_grad = true;
     ag->retains_grad = false;
     np_node_drop(old);
-    return true;
 }
 
 void np_clear_identity(neap_tensor *t)
 {
-    struct np_autograd *ag = t->ag;
+    np_autograd *ag = t->ag;
     if (ag->retains_grad) forget_retain(t);
     struct neap_node *old = ag->node;
     ag->node = NULL;
@@ -205,7 +197,7 @@ void np_clear_identity(neap_tensor *t)
 
 void np_autograd_drop(neap_tensor *t)
 {
-    struct np_autograd *ag = t->ag;
+    np_autograd *ag = t->ag;
     neap_ctx *c = t->c;
     if (!ag) return;
     if (ag->retains_grad) forget_retain(t);
@@ -218,7 +210,6 @@ void np_autograd_drop(neap_tensor *t)
     np_node_drop(ag->node);
     np_drop(ag->base);
     if (ag->hooks) np_hooks_free(c, ag->hooks);
-    np_obj_free(c, ag, sizeof *ag);
 }
 
 /* ---- inspection */

@@ -60,7 +60,7 @@ bool np_record_end(np_frame *f, struct neap_node *n)
     for (int j = 0; j < f->n_out; j++) {
         neap_tensor *t = f->out[j];
         if (!t || !np_is_float((neap_dtype)t->dtype)) continue;
-        if (!np_set_identity(t, n, j)) return false;
+        np_set_identity(t, n, j);
     }
     for (int k = 0; k < n->n_slots; k++) {
         const np_save *s = &impl->save[k];
@@ -111,7 +111,7 @@ bool np_write_through_view(np_frame *f)
     ok = ok && np_dispatch(&window);
     if (ok) {
         neap_tensor *v = window.out[0];
-        ok = np_set_identity(x, v->ag->node, v->ag->out_nr);
+        np_set_identity(x, v->ag->node, v->ag->out_nr);
         x->ag->base_node = base->ag ? base->ag->node : NULL;
     }
     np_frame_drop(&window);

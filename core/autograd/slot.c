@@ -64,7 +64,7 @@ static bool same_meta(const np_slot_meta *m, const neap_tensor *t)
 
 static bool pack_user(neap_ctx *c, np_slot *s, neap_tensor *t, np_hook_pair *pair)
 {
-    uint64_t version = t->st->version->n;
+    uint64_t version = t->st->version.n;
     np_slot_meta *meta = meta_of(c, t);
     if (!meta) return false;
     uint64_t grad = np_ambient_push(c, NP_AMB_GRAD, 0, NULL, "a pack hook", NULL);
@@ -78,7 +78,7 @@ static bool pack_user(neap_ctx *c, np_slot *s, neap_tensor *t, np_hook_pair *pai
     int status = pair->h.pack(c, pair->h.user, t, &packed);
     c->op_name = op;
     np_ambient_pop(c, grad);
-    if (status == 0 && t->st->version->n != version) {
+    if (status == 0 && t->st->version.n != version) {
         np_fail(c, NEAP_E_PACK_INPLACE, "a pack hook changed its input in place; clone it first");
         status = 1;
         if (pair->h.drop) pair->h.drop(pair->h.user, packed);
@@ -152,7 +152,7 @@ bool np_slot_pack(neap_ctx *c, np_slot *s, neap_tensor *t, struct neap_node *own
     s->is_output = owner != NULL;
     s->out_nr = out_nr;
     s->requires_grad = np_requires_grad(t);
-    s->version = t->st->version->n;
+    s->version = t->st->version.n;
     np_ambient_entry *e = c->ambient.n ? np_ambient_get(c, NP_AMB_HOOKS) : NULL;
     np_hook_pair *pair = e ? e->payload : NULL;
     bool ok;
@@ -180,7 +180,7 @@ static NP_APART neap_tensor *with_identity(neap_ctx *c, np_slot *s, struct neap_
     }
     neap_tensor *t = id ? np_tensor_alias(data) : NULL;
     np_drop(data);
-    if (t && !np_set_identity(t, id, s->is_leaf ? 0 : s->out_nr)) np_drop(t), t = NULL;
+    if (t) np_set_identity(t, id, s->is_leaf ? 0 : s->out_nr);
     np_node_drop(leaf_edge.node);
     return t;
 }
@@ -208,7 +208,7 @@ static NP_APART neap_tensor *fail_changed(neap_ctx *c, const np_slot *s)
         "a value saved for backward was changed in place: %s %s, version %llu expected, %llu found; "
         "use the out-of-place form",
         s->is_output ? "result of this op," : "input of this op,", np_tensor_text(text, sizeof text, s->t),
-        (unsigned long long)s->version, (unsigned long long)s->t->st->version->n);
+        (unsigned long long)s->version, (unsigned long long)s->t->st->version.n);
 }
 
 /* An operand that was a result when it was saved, and has been taken out of the graph since. */
@@ -229,7 +229,7 @@ static NP_APART neap_tensor *fail_detached(neap_ctx *c, const np_slot *s)
 
 static inline neap_tensor *unpack_held(neap_ctx *c, np_slot *s, struct neap_node *owner)
 {
-    if (s->t->st->version->n != s->version) return fail_changed(c, s);
+    if (s->t->st->version.n != s->version) return fail_changed(c, s);
     if (lost_identity(s)) return fail_detached(c, s);
     s->t->refs++;
     return s->is_output || s->id ? with_identity(c, s, owner, s->t) : s->t;

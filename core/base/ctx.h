@@ -161,6 +161,12 @@ static inline np_ambient_entry *np_ambient_get(neap_ctx *c, np_ambient_kind kind
     return c->ambient.eff[kind];
 }
 
+/* Surely nothing of this kind is in force; false when it must be looked up. */
+static inline bool np_ambient_none(const neap_ctx *c, np_ambient_kind kind)
+{
+    return !c->ambient.n || (!c->ambient.dirty && !c->ambient.eff[kind]);
+}
+
 static inline bool np_pending(const neap_ctx *c) { return c->err.code != NEAP_OK; }
 static inline bool np_cancelled(neap_ctx *c)
 {

@@ -39,7 +39,7 @@ static bool add_entry(neap_ctx *c, np_marker *m, uint64_t key, neap_tensor *t_ta
     }
     e->key = key;
     e->t = t_take;
-    e->version = t_take->st->version->n;
+    e->version = t_take->st->version.n;
     e->next = m->entries;
     m->entries = e;
     c->n_pass_entries++;
@@ -146,7 +146,7 @@ static bool check_captured(replay *p, size_t i, const neap_tensor *t)
     if (!m->captured || !m->cell || r->ignore_mismatch) return true;
     char text[160];
     np_tensor_text(text, sizeof text, t);
-    if (t->st->version != m->cell)
+    if (&t->st->version != m->cell)
         return r->check == NEAP_CHECK_NONE ||
                np_fail(r->c, NEAP_E_INPLACE,
                        "%s: the tensor that the function captures at position %zu (%s now) was replaced by "
@@ -165,7 +165,7 @@ static bool check_value(replay *p, size_t i, neap_tensor *t)
 {
     uint64_t hash;
     const uint64_t was = p->r->metas[i].hash;
-    if (p->r->check != NEAP_CHECK_VALUES || p->changed_at || !was || t->st->dry) return true;
+    if (p->r->check != NEAP_CHECK_VALUES || p->changed_at || !was || np_is_dry(t)) return true;
     if (neap_hash(p->r->c, t, &hash)) return false;
     if (hash != was) p->changed_at = i + 1;
     return true;
@@ -377,7 +377,7 @@ static neap_tensor *fetch(neap_ctx *c, np_marker *m, uint64_t key)
                              "another has used"
                            : "read saved values once and keep them");
     if (!e) return np_fail(c, NEAP_E_INTERNAL, "%s: a recompute left marker %zu empty", r->name, m->index);
-    if (r->metas[m->index].mutated || e->t->st->version->n != e->version) {
+    if (r->metas[m->index].mutated || e->t->st->version.n != e->version) {
         char text[160];
         return np_fail(c, NEAP_E_INPLACE,
                        "%s: a value saved for backward was changed in place inside the function: %s at "

@@ -84,7 +84,7 @@ static bool remember_inputs(neap_reentrant *r, neap_tensor *const *inputs, int n
     for (int i = 0; i < n; i++) {
         r->borrowed[i] = np_hold_ref(inputs[i]);
         r->wants[i] = np_requires_grad(inputs[i]);
-        r->versions[i] = inputs[i] ? inputs[i]->st->version->n : 0;
+        r->versions[i] = inputs[i] ? inputs[i]->st->version.n : 0;
     }
     return true;
 }

@@ -55,9 +55,9 @@ static bool fill_meta(neap_region *r, np_saved_meta *m, neap_tensor *t)
     memcpy(m->shape, t->shape, sizeof(int64_t) * t->ndim);
     m->storage = t->st->id;
     m->captured = t->st->id <= r->first_storage && !is_input(r, t);
-    m->version = t->st->version->n;
-    if (r->check == NEAP_CHECK_VALUES && !t->st->dry && neap_hash(r->c, t, &m->hash)) return false;
-    m->cell = t->st->version;
+    m->version = t->st->version.n;
+    if (r->check == NEAP_CHECK_VALUES && !np_is_dry(t) && neap_hash(r->c, t, &m->hash)) return false;
+    m->cell = &t->st->version;
     m->cell->refs++;
     return true;
 }

@@ -189,7 +189,7 @@ static bool keep(neap_selective *s, np_sac_entry *e, np_frame *f, int decision)
         }
         if (!away && !(k->t = np_tensor_alias(t))) return false;
         np_hold_bytes(k->t->st);
-        k->version = k->t->st->version->n;
+        k->version = k->t->st->version.n;
     }
     e->state = NP_SAC_SAVED;
     return true;
@@ -324,7 +324,7 @@ static bool fail_unknown(neap_ctx *c, neap_selective *s, const np_frame *f)
 static bool any_dry(const np_frame *f)
 {
     for (int i = 0; i < f->n_in; i++)
-        if (f->in[i] && f->in[i]->st->dry) return true;
+        if (f->in[i] && np_is_dry(f->in[i])) return true;
     return false;
 }
 
@@ -347,13 +347,13 @@ static neap_tensor *take(neap_selective *s, const np_sac_entry *e, const np_sac_
 {
     neap_ctx *c = s->c;
     if (k->pair) return k->pair->h.unpack(c, k->pair->h.user, k->packed);
-    if (!s->o.allow_mutation && k->t->st->version->n != k->version)
+    if (!s->o.allow_mutation && k->t->st->version.n != k->version)
         return np_fail(c, NEAP_E_SAC_MUTATED,
                        "the saved result of run %d of %s was changed in place (version %llu expected, %llu "
                        "found); use the "
                        "out-of-place form, or {allow_cache_entry_mutation = true}",
                        e->nth, f->op->name, (unsigned long long)k->version,
-                       (unsigned long long)k->t->st->version->n);
+                       (unsigned long long)k->t->st->version.n);
     if (!k->from) return np_tensor_alias(k->t);
     neap_tensor *t = np_tensor_new(c, k->from, (neap_dtype)k->t->dtype, k->t->ndim, k->t->shape);
     if (t && !np_copy_into(c, t, k->t)) np_drop(t), t = NULL;

@@ -78,25 +78,24 @@ static NP_APART void rejoin(np_frame *f, np_operands *o)
 /* ---- results */
 
 /* A view remembers the tensor it is a view of, so that writing through it can never lose a gradient. */
-static bool remember_base(np_frame *f, neap_tensor *out)
+static void remember_base(np_frame *f, neap_tensor *out)
 {
     neap_tensor *x = f->in[0], *base = x->ag && x->ag->base ? x->ag->base : x;
     bool on = np_grad_on(f->c);
     bool inside = !on && f->c->pass; /* gradients on their way: nobody records into them */
     if (!np_is_float((neap_dtype)out->dtype) || (inside && !np_requires_grad(x) && !np_requires_grad(base)))
-        return true;
-    if (!np_ag(out)) return false;
-    out->ag->base = np_hold_ref(base);
+        return;
+    np_ag(out)->base = np_hold_ref(base);
     out->ag->base_node = base->ag ? base->ag->node : NULL;
     out->ag->no_grad_view = !on || (x->ag && x->ag->no_grad_view);
-    return true;
 }
 
-static NP_APART neap_tensor *make_view(np_frame *f, const np_out_meta *m)
+static NP_APART bool make_view(np_frame *f)
 {
-    neap_tensor *t = np_tensor_view(f->in[0], m->ndim, m->shape, m->stride, m->offset);
-    if (t && !remember_base(f, t)) np_drop(t), t = NULL;
-    return t;
+    const np_out_meta *m = &f->meta[0];
+    f->out[0] = np_tensor_view(f->in[0], m->ndim, m->shape, m->stride, m->offset);
+    if (f->out[0]) remember_base(f, f->out[0]);
+    return f->out[0] != NULL;
 }
 
 /* Has the base got a new place in the graph since the view was taken? */
@@ -112,19 +111,14 @@ static NP_INLINE bool allocate(np_frame *f, bool inplace)
     if (inplace) f->out[j++] = np_hold_ref(f->in[0]);
     for (; j < f->n_out; j++) {
         const np_out_meta *m = &f->meta[j];
-        f->out[j] =
-            m->view ? make_view(f, m) : np_tensor_new(f->c, f->dev, (neap_dtype)m->dtype, m->ndim, m->shape);
+        f->out[j] = np_tensor_new(f->c, f->dev, (neap_dtype)m->dtype, m->ndim, m->shape);
         if (!f->out[j]) return false;
     }
     return true;
 }
 
-static bool all_views(const np_frame *f)
-{
-    for (int j = 0; j < f->n_out; j++)
-        if (!f->meta[j].view) return false;
-    return true;
-}
+/* A view is the only result of its op, and takes no kernel. */
+static bool is_view(const np_frame *f) { return f->meta[0].view; }
 
 static np_kernel find_kernel(const np_frame *f, const np_op *impl)
 {
@@ -147,18 +141,17 @@ static NP_APART bool run_reference(np_frame *f, const np_op *impl)
 static NP_APART bool check_not_dry(np_frame *f)
 {
     for (int i = 0; i < f->n_in; i++)
-        if (f->in[i] && f->in[i]->st->dry) return np_fail_dry(f->c);
+        if (f->in[i] && np_is_dry(f->in[i])) return np_fail_dry(f->c);
     return true;
 }
 
 static NP_INLINE bool compute(np_frame *f, const np_op *impl, np_kernel kernel, bool inplace)
 {
     neap_ctx *c = f->c;
-    const bool views = all_views(f);
-    if (!kernel && !views) return run_reference(f, impl);
-    if (c->n_dry && !views && !check_not_dry(f)) return false;
+    if (is_view(f)) return make_view(f);
+    if (!kernel) return run_reference(f, impl);
+    if (c->n_dry && !check_not_dry(f)) return false;
     if (!allocate(f, inplace)) return false;
-    if (views) return true;
     c->counts[f->op->index].kernels++;
     if (!kernel(f))
         np_fail(c, NEAP_E_INTERNAL, "the kernel failed without saying why"); /* unless it said so */
@@ -223,20 +216,14 @@ static inline void trace(np_frame *f)
     if (t) t->op(f->c, t->user, f);
 }
 
-/* touched: an operand has an autograd part. */
-static inline bool run(np_frame *f, const np_op_facts *facts, bool touched)
+/* A call that infer has described, from here on. */
+static NP_INLINE bool perform(np_frame *f, const np_op_facts *facts, bool recording, bool inplace)
 {
     neap_ctx *c = f->c;
     const np_op *impl = impl_of(f->op);
-    const bool inplace = (f->op->tags & NP_INPLACE) != 0;
-    f->n_out = facts->n_results + facts->n_aux;
-    if (!impl->infer(f))
-        return np_fail(c, NEAP_E_INTERNAL, "infer failed without saying why"); /* unless it said so */
-    trace(f);
-    const bool recording = touched && records(f, impl);
     if (inplace && !check_inplace(f, recording)) return false;
     np_kernel kernel = find_kernel(f, impl);
-    if (!kernel && !impl->ref && !all_views(f))
+    if (!kernel && !impl->ref && !is_view(f))
         return np_fail(c, NEAP_E_NOKERNEL, "no kernel on %s; move the operands with :to(\"cpu\")",
                        f->dev->name);
     if (recording && !check_stale_views(f)) return false;
@@ -253,6 +240,24 @@ static inline bool run(np_frame *f, const np_op_facts *facts, bool touched)
     if (ok && node) ok = np_record_end(f, node);
     np_node_drop(node);
     return ok;
+}
+
+static NP_APART bool perform_inplace(np_frame *f, const np_op_facts *facts, bool recording)
+{
+    return perform(f, facts, recording, true);
+}
+
+/* touched: an operand has an autograd part. */
+static NP_INLINE bool run(np_frame *f, const np_op_facts *facts, bool touched)
+{
+    const np_op *impl = impl_of(f->op);
+    f->n_out = facts->n_out;
+    if (!impl->infer(f))
+        return np_fail(f->c, NEAP_E_INTERNAL, "infer failed without saying why"); /* unless it said so */
+    trace(f);
+    const bool recording = touched && records(f, impl);
+    if (f->op->tags & NP_INPLACE) return perform_inplace(f, facts, recording);
+    return perform(f, facts, recording, false);
 }
 
 /* Names the argument that is not there. */
@@ -297,7 +302,7 @@ const np_ambient_entry *np_mode_below(neap_ctx *c, uint64_t below)
 }
 
 /* A call from outside, or from above `mode` (not fresh). */
-static NP_APART bool enter(np_frame *f, const np_ambient_entry *mode, bool fresh)
+static NP_INLINE bool enter(np_frame *f, const np_ambient_entry *mode, bool fresh)
 {
     neap_ctx *c = f->c;
     const np_op_facts *facts = np_facts(c, f->op);
@@ -305,8 +310,9 @@ static NP_APART bool enter(np_frame *f, const np_ambient_entry *mode, bool fresh
     const char *outer = c->op_name;
     c->op_name = f->op->name;
     c->counts[f->op->index].calls += fresh;
-    bool touched = false, gaps = f->n_in < facts->n_needed;
-    for (int i = 0; i < f->n_in; i++) {
+    const int n_in = f->n_in;
+    bool touched = false, gaps = n_in < facts->n_needed;
+    for (int i = 0; i < n_in; i++) {
         const neap_tensor *t = f->in[i];
         if (!t) gaps = true;
         else if (t->ag) touched = true;

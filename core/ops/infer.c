@@ -161,21 +161,24 @@ static NP_APART bool broadcast(np_frame *f)
     return true;
 }
 
-static bool binary_shape(np_frame *f)
+/* The common case: tensors of one dtype, device and shape. */
+static inline bool alike(np_frame *f)
 {
-    neap_tensor *a = f->in[0], *b = f->in[1];
+    const neap_tensor *a = f->in[0], *b = f->in[1];
     if (a->dtype != b->dtype || a->st->dev != b->st->dev || a->number || b->number || !same_shape(a, b))
-        return broadcast(f);
-    f->dev = a->st->dev; /* the common case */
+        return false;
+    f->dev = a->st->dev;
     f->compute = (neap_dtype)a->dtype;
-    np_meta_set(f, 0, f->compute, a->ndim, a->shape);
+    np_meta_like(f, 0, a);
     return true;
 }
 
+static bool binary_shape(np_frame *f) { return alike(f) || broadcast(f); }
+
 bool np_infer_binary(np_frame *f)
 {
-    return binary_shape(f) && np_number_fits(f->c, f->in[0], f->compute) &&
-           np_number_fits(f->c, f->in[1], f->compute);
+    return alike(f) || (broadcast(f) && np_number_fits(f->c, f->in[0], f->compute) &&
+                        np_number_fits(f->c, f->in[1], f->compute));
 }
 
 bool np_infer_binary_float(np_frame *f)

@@ -218,10 +218,10 @@ bool np_schema_parse(const char *args, np_schema *s); /* false: malformed (a tes
 
 /* Parsed once per context. */
 typedef struct np_op_facts {
-    int8_t n_results, n_aux, gen_attr; /* gen_attr: the generator's attribute, -1 none */
-    int8_t n_needed, n_saves;          /* tensor inputs that a call has at least; saved values of a record */
-    uint32_t required;                 /* bit i: tensor input i must be there */
-    uint32_t lists;                    /* bit i: attribute i has a list of numbers */
+    int8_t n_results, n_aux, n_out, gen_attr; /* gen_attr: the generator's attribute, -1 none */
+    int8_t n_needed, n_saves; /* tensor inputs that a call has at least; saved values of a record */
+    uint32_t required;        /* bit i: tensor input i must be there */
+    uint32_t lists;           /* bit i: attribute i has a list of numbers */
     np_schema schema;
 } np_op_facts;
 const np_op_facts *np_facts_load(neap_ctx *c, const np_op *op);

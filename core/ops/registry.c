@@ -142,6 +142,7 @@ const np_op_facts *np_facts_load(neap_ctx *c, const np_op *op)
             }
             x->n_results = (int8_t)x->schema.n_results;
             x->n_aux = (int8_t)x->schema.n_aux;
+            x->n_out = (int8_t)(x->n_results + x->n_aux);
             x->gen_attr = -1;
             x->n_needed = x->n_saves = 0;
             x->required = x->lists = 0;

@@ -190,6 +190,7 @@ static bool span_open(neap_ctx *c, span *s, const neap_tensor *t, bool fetch)
     s->mem = &c->devices[0]->mem;
     s->st = (np_storage){.refs = 1, .dev = c->devices[0], .data = s->data, .bytes = s->bytes};
     s->t.st = &s->st;
+    s->t.data = (char *)s->data - first * (int64_t)np_itemsize(t);
     s->t.offset = -first;
     return !fetch || np_fetch(c, d, s->data, s->device_data, s->bytes);
 }
@@ -262,7 +263,7 @@ bool np_copy_into(neap_ctx *c, neap_tensor *dst, const neap_tensor *src)
     bool same, done;
     if (!fits(c, dst, src)) return false;
     if (dst->numel == 0) return true;
-    if (src->st->dry || dst->st->dry) return np_fail_dry(c);
+    if (np_is_dry(src) || np_is_dry(dst)) return np_fail_dry(c);
     if (np_may_overlap(dst, src, &same)) {
         if (same) return true;
         neap_tensor *copy = np_contiguous_copy(c, (neap_tensor *)src);
@@ -301,7 +302,7 @@ static bool host_fill(neap_ctx *c, neap_tensor *t, const void *item /* NULL: zer
     memset(st.inline_data, 0, sizeof st.inline_data);
     if (item) memcpy(st.inline_data, item, np_itemsize(t));
     st.data = st.inline_data;
-    neap_tensor value = {.dtype = t->dtype, .numel = 1, .contiguous = true, .st = &st};
+    neap_tensor value = {.dtype = t->dtype, .numel = 1, .contiguous = true, .st = &st, .data = st.data};
     pair[1] = &value;
     np_iter_init(&it, pair, 2);
     convert_job j = {(neap_dtype)t->dtype, (neap_dtype)t->dtype};

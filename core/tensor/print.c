@@ -310,7 +310,7 @@ static void put_tensor(text *x, const neap_tensor *t, const shown *s, const valu
 
 char *np_print(neap_ctx *c, neap_tensor *t, const np_print_opts *o)
 {
-    if (t->st->dry) return np_fail_dry(c);
+    if (np_is_dry(t)) return np_fail_dry(c);
     static const np_print_opts usual = {.threshold = 1000, .edge = 3, .precision = 4, .width = 80};
     np_print_opts opts = o ? *o : usual;
     if (opts.precision < 0 || opts.precision > 17) opts.precision = opts.precision < 0 ? 0 : 17;

@@ -135,7 +135,7 @@ static void address_range(const neap_tensor *t, uintptr_t *lo, uintptr_t *hi)
         else last += reach;
     }
     size_t item = np_itemsize(t);
-    uintptr_t p = (uintptr_t)t->st->data + (uintptr_t)t->offset * item;
+    uintptr_t p = (uintptr_t)np_ptr(t);
     *lo = p + (uintptr_t)(first * (int64_t)item);
     *hi = p + (uintptr_t)(last * (int64_t)item) + item - 1;
 }

@@ -4,18 +4,22 @@
  * that may change. Up to 16 bytes lie inside the storage itself (host devices), wrapped host memory lies
  * elsewhere; both are counted alike. Plain numbers used as operands are the one uncounted kind. The version
  * cell lies in the storage's own object, which outlives the bytes while someone watches the cell: watching keeps
- * no data alive.
+ * no data alive. The object holds the first tensor, too: the one that every storage is made for.
  * Knows nothing of shapes or dtypes. */
 #include "tensor/tensor.h"
 #include "tensor/storage.h"
 
+static np_storage *special(neap_ctx *c, np_device *d, np_bytes_kind kind, size_t bytes, neap_category cat)
+{
+    np_storage *s = np_obj_raw(c, sizeof *s);
+    if (s) np_storage_begin(s, c, d, kind, bytes, cat);
+    return s;
+}
+
 np_storage *np_storage_dry(neap_ctx *c, np_device *d, size_t bytes)
 {
-    np_storage *s = np_storage_shell(c, d, bytes, NEAP_TEMP);
-    if (!s) return NULL;
-    s->dry = true;
-    s->data = s->inline_data;
-    c->n_dry++;
+    np_storage *s = special(c, d, NP_BYTES_DRY, bytes, NEAP_TEMP);
+    if (s) c->n_dry++;
     return s;
 }
 
@@ -30,47 +34,42 @@ void *np_fail_dry(neap_ctx *c)
 
 np_storage *np_storage_number(neap_ctx *c)
 {
-    np_storage *s = np_storage_shell(c, c->devices[0], 8, NEAP_TEMP);
-    if (s) s->data = s->inline_data;
-    return s;
+    return special(c, c->devices[0], NP_BYTES_NUMBER, 8, NEAP_TEMP);
 }
 
 np_storage *np_storage_wrap(neap_ctx *c, void *data, size_t bytes, void (*release)(void *user), void *user)
 {
-    np_storage *s = np_storage_shell(c, c->devices[0], bytes, NEAP_USER);
+    np_storage *s = special(c, c->devices[0], NP_BYTES_FOREIGN, bytes, NEAP_USER);
     if (!s) return NULL;
     if (!np_mem_count(&s->dev->mem, bytes, NEAP_USER)) {
-        np_storage_unhold(c, s);
+        np_obj_free(c, s, sizeof *s);
         return NULL;
     }
-    s->counted = true;
-    s->foreign = true;
     s->data = data;
     s->release = release;
     s->user = user;
     return s;
 }
 
-/* The host's bytes, or none, on the last reference. */
+/* The last reference to the host's bytes, to a number or to none at all. */
 void np_storage_drop_special(neap_ctx *c, np_storage *s)
 {
-    void (*release)(void *) = s->foreign ? s->release : NULL;
-    void *user = s->user;
-    if (s->dry) c->n_dry--;
-    if (s->counted) np_mem_uncount(&s->dev->mem, s->bytes, (neap_category)s->category);
-    np_storage_unhold(c, s);
-    if (release) release(user);
+    if (s->kind == NP_BYTES_DRY) c->n_dry--;
+    if (s->kind != NP_BYTES_FOREIGN) return;
+    np_mem_uncount(&s->dev->mem, s->bytes, (neap_category)s->category);
+    if (s->release) s->release(s->user);
 }
 
 void np_storage_free(neap_ctx *c, np_storage *s) { np_storage_drop(c, s); }
 
 void np_storage_set_category(np_storage *s, neap_category cat)
 {
-    if (s->counted) np_mem_recategorize(&s->dev->mem, s->bytes, (neap_category)s->category, cat);
+    if (s->kind <= NP_BYTES_FOREIGN)
+        np_mem_recategorize(&s->dev->mem, s->bytes, (neap_category)s->category, cat);
     s->category = (uint8_t)cat;
 }
 
 void np_version_free(neap_ctx *c, np_version *v)
 {
-    if (v && --v->refs == 0) np_obj_free(c, (char *)v - offsetof(np_storage, cell), sizeof(np_storage));
+    if (v && --v->refs == 0) np_obj_free(c, (char *)v - offsetof(np_storage, version), sizeof(np_storage));
 }

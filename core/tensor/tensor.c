@@ -1,7 +1,7 @@
 /* tensor.c - the tensor object: making, viewing, reading, and what the public header tells about it.
  *
- * A tensor is one small object: geometry over a storage, plus `ag` when autograd knows it. numel and
- * contiguous always follow from shape and strides (np_tensor_geometry is the only writer). Ops are elsewhere:
+ * A tensor is geometry over a storage, plus `ag` when autograd knows it. numel and contiguous always follow
+ * from shape and strides (np_tensor_geometry and np_tensor_new write them). Ops are elsewhere:
  * nothing here is recorded, and only neap_wrap and the constructors take memory. */
 #include "tensor/tensor.h"
 #include "base/hash.h"
@@ -19,26 +19,7 @@ void np_tensor_geometry(neap_tensor *t, int ndim, const int64_t *shape, const in
     t->offset = offset;
     t->numel = np_shape_numel(ndim, shape);
     t->contiguous = np_is_contiguous_geometry(ndim, shape, stride);
-}
-
-/* A tensor over `st`, whose reference it takes (also when it fails). numel and dims are the caller's. */
-static inline neap_tensor *tensor_over_take(neap_ctx *c, np_storage *st, neap_dtype dtype)
-{
-    neap_tensor *t = np_obj_raw(c, sizeof *t);
-    if (!t) {
-        np_storage_drop(c, st);
-        return NULL;
-    }
-    t->refs = 1;
-    t->dtype = (uint8_t)dtype;
-    t->ndim = 0;
-    t->contiguous = true;
-    t->number = t->temp = t->scoped = false;
-    t->c = c;
-    t->st = st;
-    t->offset = 0;
-    t->ag = NULL;
-    return t;
+    t->data = (char *)t->st->data + offset * (int64_t)np_itemsize(t);
 }
 
 /* Bytes of a shape, or false with E-DIMS, E-ARG or E-SHAPE. */
@@ -69,64 +50,92 @@ static bool shape_bytes(neap_ctx *c, int ndim, const int64_t *shape, neap_dtype 
     return true;
 }
 
-static inline neap_tensor *tensor_of(neap_ctx *c, np_device *d, neap_dtype dtype, int ndim,
-                                     const int64_t *shape, int64_t numel, size_t bytes)
+static neap_tensor *dense(np_storage *st, neap_dtype dtype, int ndim, const int64_t *shape)
 {
-    np_storage *st = np_storage_new(c, d, bytes);
-    neap_tensor *t = st ? tensor_over_take(c, st, dtype) : NULL;
-    if (!t) return NULL;
-    t->ndim = (uint8_t)ndim;
-    t->numel = numel;
-    uint64_t step = 1;
-    for (int i = ndim; i-- > 0;) {
-        int64_t size = shape[i];
-        t->shape[i] = size;
-        t->stride[i] = (int64_t)step;
-        step *= (uint64_t)(size > 1 ? size : 1);
-    }
-    return t;
+    if (!st) return NULL;
+    int64_t stride[NEAP_MAX_DIMS];
+    np_contiguous_strides(ndim, shape, stride);
+    st->first.dtype = (uint8_t)dtype;
+    np_tensor_geometry(&st->first, ndim, shape, stride, 0);
+    return &st->first;
 }
 
-/* A shape with zeros, or a wrong one. */
+/* The end of making a tensor: its storage gets the bytes. */
+static NP_APART neap_tensor *with_bytes(neap_ctx *c, np_storage *st)
+{
+    np_mem *m = &st->dev->mem;
+    neap_category cat = (neap_category)st->category;
+    bool ok = st->kind == NP_BYTES_INLINE ? np_mem_count(m, st->bytes, cat)
+                                          : (st->data = np_mem_take(m, st->bytes, cat)) != NULL;
+    if (!ok) {
+        np_obj_free(c, st, sizeof *st);
+        return NULL;
+    }
+    st->first.data = st->data;
+    return &st->first;
+}
+
+static np_bytes_kind kind_for(const np_device *d, size_t bytes)
+{
+    return bytes <= NP_INLINE_BYTES && d->backend.host_memory ? NP_BYTES_INLINE : NP_BYTES_BLOCK;
+}
+
+/* Any shape, and any trouble. */
 static NP_APART neap_tensor *unusual_tensor(neap_ctx *c, np_device *d, neap_dtype dtype, int ndim,
                                             const int64_t *shape)
 {
     size_t bytes;
     if (!shape_bytes(c, ndim, shape, dtype, &bytes)) return NULL;
-    return tensor_of(c, d, dtype, ndim, shape, np_shape_numel(ndim, shape), bytes);
+    np_storage *st = np_obj_raw(c, sizeof *st);
+    if (!st) return NULL;
+    const np_ambient_entry *e = np_ambient_get(c, NP_AMB_CATEGORY);
+    np_storage_begin(st, c, d, kind_for(d, bytes), bytes, e ? (neap_category)e->value : NEAP_TEMP);
+    dense(st, dtype, ndim, shape);
+    return with_bytes(c, st);
 }
 
 neap_tensor *np_tensor_new(neap_ctx *c, np_device *d, neap_dtype dtype, int ndim, const int64_t *shape)
 {
-    int64_t numel = 1;
     if ((unsigned)ndim > NEAP_MAX_DIMS || (unsigned)dtype >= NEAP_N_DTYPES)
         return unusual_tensor(c, d, dtype, ndim, shape);
+    int64_t bytes = np_sizes[dtype], numel = 1;
     for (int i = 0; i < ndim; i++)
-        if (shape[i] <= 0 || __builtin_mul_overflow(numel, shape[i], &numel))
+        if (shape[i] <= 0 || __builtin_mul_overflow(bytes, shape[i], &bytes))
             return unusual_tensor(c, d, dtype, ndim, shape);
-    if (numel > PTRDIFF_MAX / 8) return unusual_tensor(c, d, dtype, ndim, shape);
-    return tensor_of(c, d, dtype, ndim, shape, numel, (size_t)numel * np_sizes[dtype]);
+    np_storage *st = np_ambient_none(c, NP_AMB_CATEGORY) ? np_obj_idle(c, sizeof *st) : NULL;
+    if (!st) return unusual_tensor(c, d, dtype, ndim, shape);
+    np_storage_begin(st, c, d, kind_for(d, (size_t)bytes), (size_t)bytes, NEAP_TEMP);
+    neap_tensor *t = &st->first;
+    t->dtype = (uint8_t)dtype;
+    t->ndim = (uint8_t)ndim;
+    for (int i = ndim; i-- > 0;) {
+        t->shape[i] = shape[i];
+        t->stride[i] = numel;
+        numel *= shape[i];
+    }
+    t->numel = numel;
+    if (st->kind != NP_BYTES_INLINE || d->mem.limit > 0) return with_bytes(c, st);
+    np_mem_add(&d->mem, (size_t)bytes, NEAP_TEMP);
+    t->data = st->data;
+    return t;
 }
 
 neap_tensor *np_tensor_dry(neap_ctx *c, np_device *d, neap_dtype dtype, int ndim, const int64_t *shape)
 {
     size_t bytes;
-    int64_t stride[NEAP_MAX_DIMS];
     if (!shape_bytes(c, ndim, shape, dtype, &bytes)) return NULL;
-    np_storage *st = np_storage_dry(c, d, bytes);
-    neap_tensor *t = st ? tensor_over_take(c, st, dtype) : NULL;
-    if (!t) return NULL;
-    np_contiguous_strides(ndim, shape, stride);
-    np_tensor_geometry(t, ndim, shape, stride, 0);
-    return t;
+    return dense(np_storage_dry(c, d, bytes), dtype, ndim, shape);
 }
 
 neap_tensor *np_tensor_view(neap_tensor *base, int ndim, const int64_t *shape, const int64_t *stride,
                             int64_t offset)
 {
-    base->st->refs++;
-    neap_tensor *t = tensor_over_take(base->c, base->st, (neap_dtype)base->dtype);
-    if (t) np_tensor_geometry(t, ndim, shape, stride, offset);
+    neap_tensor *t = np_obj_raw(base->c, sizeof *t);
+    if (!t) return NULL;
+    np_tensor_begin(t, base->c, base->st);
+    t->st->refs++;
+    t->dtype = base->dtype;
+    np_tensor_geometry(t, ndim, shape, stride, offset);
     return t;
 }
 
@@ -142,7 +151,8 @@ void np_tensor_destroy(neap_tensor *t)
     neap_ctx *c = t->c;
     if (t->ag) np_autograd_drop(t);
     np_storage_drop(c, t->st);
-    np_obj_free(c, t, sizeof *t);
+    if (t->first) np_storage_unhold(c, (np_storage *)((char *)t - offsetof(np_storage, first)));
+    else np_obj_free(c, t, sizeof *t);
 }
 
 neap_tensor *neap_retain(neap_tensor *t) { return np_hold_ref(t); }
@@ -152,11 +162,8 @@ void neap_free(neap_tensor *t) { np_drop(t); }
 static neap_tensor *number_new(neap_ctx *c, neap_dtype dtype)
 {
     if (np_pending(c)) return NULL;
-    np_storage *st = np_storage_number(c);
-    neap_tensor *t = st ? tensor_over_take(c, st, dtype) : NULL;
-    if (!t) return NULL;
-    np_tensor_geometry(t, 0, NULL, NULL, 0);
-    t->number = true;
+    neap_tensor *t = dense(np_storage_number(c), dtype, 0, NULL);
+    if (t) t->number = true;
     return t;
 }
 
@@ -181,20 +188,15 @@ neap_tensor *neap_wrap(neap_ctx *c, int ndim, const int64_t *shape, neap_dtype d
                        void (*release)(void *user), void *user)
 {
     size_t bytes;
-    int64_t stride[NEAP_MAX_DIMS];
     if (np_pending(c) || !shape_bytes(c, ndim, shape, dtype, &bytes)) return NULL;
     if (!data && bytes)
         return np_fail(c, NEAP_E_ARG, "data is NULL, but the shape asks for %zu bytes", bytes);
     if ((uintptr_t)data % np_dtype_size(dtype))
         return np_fail(c, NEAP_E_ARG, "data is not aligned: %s needs a multiple of %zu bytes",
                        np_dtype_name(dtype), np_dtype_size(dtype));
-    np_storage *st = np_storage_wrap(c, data, bytes, NULL, user);
-    neap_tensor *t = st ? tensor_over_take(c, st, dtype) : NULL;
-    if (!t) return NULL;
-    np_contiguous_strides(ndim, shape, stride);
-    np_tensor_geometry(t, ndim, shape, stride, 0);
-    t = np_scope_adopt(c, t);
-    if (t) st->release = release; /* from here on: a failed call leaves the bytes with the caller */
+    neap_tensor *t =
+        np_scope_adopt(c, dense(np_storage_wrap(c, data, bytes, NULL, user), dtype, ndim, shape));
+    if (t) t->st->release = release; /* from here on: a failed call leaves the bytes with the caller */
     return t;
 }
 
@@ -220,8 +222,8 @@ int64_t neap_numel(const neap_tensor *t) { return t ? t->numel : 0; }
 neap_dtype neap_dtype_of(const neap_tensor *t) { return t ? (neap_dtype)t->dtype : NEAP_FLOAT32; }
 int neap_device_of(const neap_tensor *t) { return t ? t->st->dev->index : 0; }
 int neap_is_contiguous(const neap_tensor *t) { return t && t->contiguous; }
-void *neap_data(neap_tensor *t) { return t && !t->st->dry ? np_ptr(t) : NULL; }
-uint64_t neap_tensor_version(const neap_tensor *t) { return t ? t->st->version->n : 0; }
+void *neap_data(neap_tensor *t) { return t && !np_is_dry(t) ? np_ptr(t) : NULL; }
+uint64_t neap_tensor_version(const neap_tensor *t) { return t ? t->st->version.n : 0; }
 
 void neap_set_category(neap_tensor *t, neap_category cat)
 {
@@ -235,8 +237,8 @@ static bool readable(neap_ctx *c, const neap_tensor *t)
 {
     if (np_pending(c)) return false;
     if (!t) np_fail(c, NEAP_E_ARG, "the tensor is NULL");
-    else if (t->st->dry) np_fail_dry(c);
-    return t && !t->st->dry;
+    else if (np_is_dry(t)) np_fail_dry(c);
+    return t && !np_is_dry(t);
 }
 
 /* The one element of t, in `raw` (8 bytes). */
@@ -271,7 +273,7 @@ int neap_item_int(neap_ctx *c, neap_tensor *t, int64_t *out)
 
 neap_tensor *np_to_host(neap_ctx *c, neap_tensor *t)
 {
-    if (t->st->dry) return np_fail_dry(c);
+    if (np_is_dry(t)) return np_fail_dry(c);
     if (t->contiguous && t->st->dev->backend.host_memory) return np_hold_ref(t);
     neap_tensor *h = np_tensor_new(c, c->devices[0], (neap_dtype)t->dtype, t->ndim, t->shape);
     if (h && !np_copy_into(c, h, t)) np_drop(h), h = NULL;

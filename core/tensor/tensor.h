@@ -4,36 +4,31 @@
  * Counts are plain integers: one context, one thread. A storage holds bytes of one device and a version
  * cell that every view shares; the cell is counted apart, so that watching a version keeps no data alive.
  * A tensor is dims, strides (in elements) and an offset over a storage; its autograd part hangs on `ag`,
- * NULL for the plain case. numel 0 and 0-dim are ordinary. */
+ * NULL for the plain case. numel 0 and 0-dim are ordinary.
+ * A storage and the tensor it is made for are one object: a tiny op makes and drops one of them. */
 #ifndef NP_TENSOR_H
 #define NP_TENSOR_H
 
 #include "device.h"
 
-typedef struct np_version {
-    int32_t refs; /* the storage's own, and everyone who watches */
-    uint64_t n;   /* writes so far */
-} np_version;
+typedef struct np_storage np_storage;
 
-typedef struct np_storage {
-    int32_t refs;
-    uint8_t category; /* neap_category */
-    bool counted;     /* in live bytes (numbers used as operands are not) */
-    bool foreign;     /* release() owns the bytes */
-    bool dry;         /* no bytes: a value that a selective checkpoint did not keep */
-    int32_t saved;    /* slots that hold it: category SAVED while > 0, if it was TEMP */
-    uint64_t id;      /* ascending in order of creation */
-    np_device *dev;
-    np_version *version; /* = &cell, which outlives the bytes while someone watches */
-    np_version cell;
-    void *data;
-    size_t bytes; /* requested */
-    void (*release)(void *user);
-    void *user;
-    _Alignas(16) unsigned char inline_data[16]; /* scalars need no block */
-} np_storage;
-
-struct np_autograd; /* autograd/node.h */
+struct neap_node; /* autograd/autograd.h: what this is for */
+struct np_hook;
+struct np_cycle;
+typedef struct np_autograd { /* a tensor's autograd part */
+    bool requires_grad;
+    bool retains_grad;
+    bool no_grad_view; /* taken under no_grad: must not be written to while gradients are recorded */
+    int32_t out_nr;
+    struct neap_node *node; /* non-leaf: strong */
+    struct neap_node *acc;  /* leaf: its accumulator, freed with the leaf; refs 0: at rest */
+    neap_tensor *grad;
+    struct np_hook *hooks;       /* leaf hooks */
+    struct np_cycle *cycle;      /* .grad has a graph: the entry in the context's list (cycles.c) */
+    neap_tensor *base;           /* views: the tensor it is a view of, strong (dispatch.c says when) */
+    struct neap_node *base_node; /* the base's node when the view was taken (kept alive by the view's edge) */
+} np_autograd;
 
 struct neap_tensor {
     int32_t refs;
@@ -42,11 +37,45 @@ struct neap_tensor {
     bool number;     /* a plain number used as an operand */
     bool temp;       /* belongs to a gradient formula's frame */
     bool scoped;     /* a C scope holds a reference, or did */
+    bool first;      /* lies in the object of the storage it was made with */
     neap_ctx *c;
     np_storage *st;
+    char *data; /* the first element: follows from st, offset and dtype */
     int64_t offset, numel;
     int64_t shape[NEAP_MAX_DIMS], stride[NEAP_MAX_DIMS];
-    struct np_autograd *ag; /* NULL: no graph, no grad, no hooks */
+    np_autograd *ag; /* NULL: no graph, no grad, no hooks; else &own (np_ag) */
+    np_autograd own;
+};
+
+#define NP_INLINE_BYTES 16
+
+typedef enum np_bytes_kind {
+    NP_BYTES_INLINE,  /* few bytes of host memory: in the storage itself */
+    NP_BYTES_BLOCK,   /* of the device's allocator */
+    NP_BYTES_FOREIGN, /* release() owns them; the kinds up to here are in live bytes */
+    NP_BYTES_NUMBER,  /* of a number used as an operand: in the storage itself */
+    NP_BYTES_DRY      /* none: a value that a selective checkpoint did not keep */
+} np_bytes_kind;
+
+typedef struct np_version {
+    int32_t refs; /* to the storage's object: the storage's, its first tensor's, and everyone's who watches */
+    uint64_t n;   /* writes so far */
+} np_version;
+
+struct np_storage {
+    int32_t refs;
+    uint8_t category; /* neap_category */
+    uint8_t kind;     /* np_bytes_kind */
+    int32_t saved;    /* slots that hold it: category SAVED while > 0, if it was TEMP */
+    uint64_t id;      /* ascending in order of creation */
+    np_device *dev;
+    np_version version; /* outlives the bytes while someone watches */
+    void *data;
+    size_t bytes; /* requested */
+    void (*release)(void *user);
+    void *user;
+    _Alignas(16) unsigned char inline_data[NP_INLINE_BYTES]; /* scalars need no block */
+    neap_tensor first;                                       /* the tensor it is made for */
 };
 
 /* ---- storages */
@@ -56,9 +85,20 @@ np_storage *np_storage_dry(neap_ctx *c, np_device *d,
 void *np_fail_dry(neap_ctx *c);
 void np_storage_set_category(np_storage *s, neap_category cat);
 void np_version_free(neap_ctx *c, np_version *v); /* drops one watcher */
-static inline void np_bump(neap_tensor *t) { t->st->version->n++; }
+static inline void np_bump(neap_tensor *t) { t->st->version.n++; }
 
 /* ---- tensors */
+/* What is the same for all: one reference, no graph. dtype, then geometry are the caller's. */
+static inline void np_tensor_begin(neap_tensor *t, neap_ctx *c, np_storage *st)
+{
+    t->refs = 1;
+    t->contiguous = true;
+    t->number = t->temp = t->scoped = t->first = false;
+    t->c = c;
+    t->st = st;
+    t->offset = 0;
+    t->ag = NULL;
+}
 /* Fresh contiguous tensor (uninitialised). NULL with E-DIMS, E-SHAPE (negative size, overflow), E-NOMEM ...
  */
 neap_tensor *np_tensor_new(neap_ctx *c, np_device *d, neap_dtype t, int ndim, const int64_t *shape);
@@ -67,7 +107,8 @@ neap_tensor *np_tensor_dry(neap_ctx *c, np_device *d, neap_dtype t, int ndim, co
 neap_tensor *np_tensor_view(neap_tensor *base, int ndim, const int64_t *shape, const int64_t *stride,
                             int64_t offset);
 neap_tensor *np_tensor_alias(neap_tensor *t); /* same geometry, no graph: "detached alias" */
-/* Gives t this geometry: shape, strides, offset, and what follows from them (numel, contiguous). */
+/* Gives t this geometry over its storage: shape, strides, offset, and what follows from them (numel, contiguous,
+ * data). */
 void np_tensor_geometry(neap_tensor *t, int ndim, const int64_t *shape, const int64_t *stride,
                         int64_t offset);
 /* A contiguous tensor in host memory with t's elements: t itself (new reference) when it is one. */
@@ -99,10 +140,8 @@ static inline void np_drop(neap_tensor *t)
     }
 }
 static inline size_t np_itemsize(const neap_tensor *t) { return np_dtype_size((neap_dtype)t->dtype); }
-static inline char *np_ptr(const neap_tensor *t)
-{
-    return (char *)t->st->data + (size_t)t->offset * np_itemsize(t);
-}
+static inline char *np_ptr(const neap_tensor *t) { return t->data; }
+static inline bool np_is_dry(const neap_tensor *t) { return t->st->kind == NP_BYTES_DRY; }
 #define NP_DATA(T, t) ((T *)np_ptr(t))
 
 /* ---- shapes (shape.c) */

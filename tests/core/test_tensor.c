@@ -160,7 +160,7 @@ static void watching_a_version_keeps_no_data(void **state)
 {
     neap_ctx *c = ((world *)*state)->c;
     neap_tensor *x = neap_empty(c, SHAPE(100), NEAP_UINT8, 0), *view = np_tensor_alias(x);
-    np_version *v = x->st->version;
+    np_version *v = &x->st->version;
     v->refs++;
     np_bump(view);
     assert_int_equal(neap_tensor_version(x), 1);

@@ -392,12 +392,12 @@ static NP_INLINE bool np_map_small(np_frame *f, np_run_fn run, neap_dtype t, nea
     char *p[NP_MAP_MAX];
     int64_t s[NP_MAP_MAX];
     if (n > NP_GRAIN || n == 0 || !y->contiguous || y->dtype != result) return false;
-    p[0] = (char *)y->st->data + y->offset * np_sizes[result];
+    p[0] = np_ptr(y);
     s[0] = np_sizes[result];
     for (int64_t i = 0; i < f->n_in; i++) {
         const neap_tensor *x = f->in[i];
         if (x->dtype == t && x->contiguous && x->numel == n) {
-            p[i + 1] = (char *)x->st->data + x->offset * size;
+            p[i + 1] = np_ptr(x);
             s[i + 1] = size;
         } else if (mixed && x->numel == 1) {
             np_scalar(t, &scalar[i], x);
