@@ -28,7 +28,7 @@ WARN := -Wall -Wextra -Wpedantic -Werror $(if $(findstring clang,$(CC)),-Wno-pas
 CFLAGS ?= -O3 -g
 FLAGS = -std=gnu11 $(WARN) $(CFLAGS) -fPIC -fvisibility=hidden -ffp-contract=off -fno-math-errno \
   -fno-trapping-math -Icore -I$(GEN) $(SANFLAGS)
-LIBS := -lm -lpthread -ldl -lz -ljansson
+LIBS := -lm -lpthread -ldl -lz -lminizip -ljansson
 ifdef SAN
 SANFLAGS := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 endif

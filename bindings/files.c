@@ -1,22 +1,29 @@
-/* files.c - safetensors and idx files as tables of tensors. Not opened when the host forbids files. */
+/* files.c - safetensors, NumPy, idx and CSV files as tensors. Not opened when the host forbids files. */
 #include "nl.h"
 
-typedef struct file_box { /* frees the file on every way out */
-    neap_file *f;
+/* Frees an open file on every way out. */
+typedef struct file_box {
+    void *f;
+    void (*free)(void *f);
 } file_box;
+
+static void free_file(void *f) { neap_file_free(f); }
+static void free_csv(void *f) { neap_csv_free(f); }
+static void free_npz(void *f) { neap_npz_free(f); }
 
 static int file_gc(lua_State *L)
 {
     file_box *b = lua_touserdata(L, 1);
-    if (b->f) neap_file_free(b->f);
+    if (b->f) b->free(b->f);
     b->f = NULL;
     return 0;
 }
 
-static file_box *push_file_box(lua_State *L)
+static file_box *push_file_box(lua_State *L, void (*free)(void *f))
 {
     file_box *b = lua_newuserdatauv(L, sizeof *b, 0);
     b->f = NULL;
+    b->free = free;
     lua_createtable(L, 0, 2);
     lua_pushcfunction(L, file_gc);
     lua_pushvalue(L, -1);
@@ -95,7 +102,7 @@ static int load(lua_State *L)
     const char *path = check_path(L, st, "load");
     nl_maybe_collect(L, st);
     lua_settop(L, 1);
-    file_box *b = push_file_box(L);
+    file_box *b = push_file_box(L, free_file);
     b->f = neap_load(st->c, path);
     if (!b->f) return nl_raise(L, st, "load");
     int n = neap_file_count(b->f);
@@ -125,7 +132,101 @@ static int read_idx(lua_State *L)
     return h->t ? 1 : nl_raise(L, st, "read_idx");
 }
 
-static const luaL_Reg functions[] = {{"save", save}, {"load", load}, {"read_idx", read_idx}, {NULL, NULL}};
+/* load_npy(path) -> tensor */
+static int load_npy(lua_State *L)
+{
+    nl_state *st = nl_enter(L);
+    const char *path = check_path(L, st, "load_npy");
+    nl_maybe_collect(L, st);
+    nl_handle *h = nl_new_handle(L, st);
+    h->t = neap_keep(neap_load_npy(st->c, path));
+    return h->t ? 1 : nl_raise(L, st, "load_npy");
+}
+
+/* save_npy(path, tensor) */
+static int save_npy(lua_State *L)
+{
+    nl_state *st = nl_enter(L);
+    const char *path = check_path(L, st, "save_npy");
+    neap_tensor *t = nl_check_tensor(L, st, 2, "save_npy", "argument 2");
+    return neap_save_npy(st->c, path, t) ? nl_raise(L, st, "save_npy") : 0;
+}
+
+/* load_npz(path) -> tensors by name */
+static int load_npz(lua_State *L)
+{
+    nl_state *st = nl_enter(L);
+    const char *path = check_path(L, st, "load_npz");
+    nl_maybe_collect(L, st);
+    lua_settop(L, 1);
+    file_box *b = push_file_box(L, free_npz);
+    b->f = neap_load_npz(st->c, path);
+    if (!b->f) return nl_raise(L, st, "load_npz");
+    int n = neap_npz_count(b->f);
+    lua_createtable(L, 0, n);
+    for (int i = 0; i < n; i++) {
+        nl_handle *h = nl_new_handle(L, st);
+        h->t = neap_keep(neap_npz_tensor(st->c, b->f, i));
+        if (!h->t) return nl_raise(L, st, "load_npz");
+        lua_setfield(L, -2, neap_npz_name(b->f, i));
+    }
+    return 1;
+}
+
+/* Pushes column k: a tensor of (rows) where every cell is a number, else a list of texts. */
+static bool push_column(lua_State *L, nl_state *st, neap_csv *f, int64_t k, neap_dtype d)
+{
+    int64_t rows = neap_csv_rows(f);
+    if (!neap_csv_is_number(f, k)) {
+        lua_createtable(L, (int)rows, 0);
+        for (int64_t r = 0; r < rows; r++) {
+            lua_pushstring(L, neap_csv_text(f, r, k));
+            lua_rawseti(L, -2, r + 1);
+        }
+        return true;
+    }
+    nl_handle *h = nl_new_handle(L, st);
+    neap_tensor *t = neap_csv_tensor(st->c, f, 1, &k, d);
+    h->t = t ? neap_keep(neap_reshape(st->c, t, &rows, 1)) : NULL;
+    neap_free(t);
+    return h->t != NULL;
+}
+
+/* read_csv(path, separator, header, dtype) -> list of columns, list of names or nil, number of rows */
+static int read_csv(lua_State *L)
+{
+    nl_state *st = nl_enter(L);
+    const char *path = check_path(L, st, "read_csv"),
+               *separator = nl_check_text(L, st, 2, "read_csv", "separator");
+    bool header = lua_toboolean(L, 3);
+    neap_dtype d = nl_check_dtype(L, st, 4, "read_csv");
+    nl_maybe_collect(L, st);
+    lua_settop(L, 4);
+    file_box *b = push_file_box(L, free_csv);
+    b->f = neap_read_csv(st->c, path, separator[0], header);
+    if (!b->f) return nl_raise(L, st, "read_csv");
+    int64_t n = neap_csv_columns(b->f);
+    lua_createtable(L, (int)n, 0);
+    for (int64_t k = 0; k < n; k++) {
+        int base = nl_set_base(st, 1);
+        bool ok = push_column(L, st, b->f, k, d);
+        nl_set_base(st, base);
+        if (!ok) return nl_raise(L, st, "read_csv");
+        lua_rawseti(L, -2, k + 1);
+    }
+    if (header) lua_createtable(L, (int)n, 0);
+    else lua_pushnil(L);
+    for (int64_t k = 0; header && k < n; k++) {
+        lua_pushstring(L, neap_csv_name(b->f, k));
+        lua_rawseti(L, -2, k + 1);
+    }
+    lua_pushinteger(L, neap_csv_rows(b->f));
+    return 3;
+}
+
+static const luaL_Reg functions[] = {
+    {"save", save},         {"load", load},         {"read_idx", read_idx}, {"load_npy", load_npy},
+    {"save_npy", save_npy}, {"load_npz", load_npz}, {"read_csv", read_csv}, {NULL, NULL}};
 
 void nl_open_files(lua_State *L, nl_state *st)
 {

@@ -523,9 +523,31 @@ NEAP_API int neap_file_n_metadata(const neap_file *f);
 NEAP_API const char *neap_file_metadata(const neap_file *f, int i, const char **key);
 /* An idx file (MNIST), plain or gzip: dtype and shape from the file. */
 NEAP_API neap_tensor *neap_read_idx(neap_ctx *c, const char *path);
+/* A CSV file (RFC 4180): all cells as text, columns as tensors. header: the first line holds names. Every line has as
+ * many cells as the first; empty lines are skipped. Rows and columns count from 0 here, without the header. */
+typedef struct neap_csv neap_csv;
+NEAP_API neap_csv *neap_read_csv(neap_ctx *c, const char *path, char separator, int header);
+NEAP_API void neap_csv_free(neap_csv *f);
+NEAP_API int64_t neap_csv_rows(const neap_csv *f);
+NEAP_API int64_t neap_csv_columns(const neap_csv *f);
+NEAP_API const char *neap_csv_name(const neap_csv *f, int64_t column); /* NULL without a header */
+NEAP_API const char *neap_csv_text(const neap_csv *f, int64_t row, int64_t column);
+NEAP_API int neap_csv_is_number(const neap_csv *f,
+                                int64_t column); /* 1: every cell is a number, empty or NA */
+/* n columns as a tensor (rows, n) on the CPU; an empty cell and NA are NaN. NEAP_E_FORMAT names the cell that is no
+ * number of the dtype. New reference. */
+NEAP_API neap_tensor *neap_csv_tensor(neap_ctx *c, neap_csv *f, int64_t n, const int64_t *columns,
+                                      neap_dtype dtype);
 /* One array of NumPy (.npy, versions 1 to 3). Save is atomic. */
 NEAP_API neap_tensor *neap_load_npy(neap_ctx *c, const char *path);
 NEAP_API int neap_save_npy(neap_ctx *c, const char *path, neap_tensor *t);
+/* The arrays of a NumPy .npz file, packed or not; each is read when it is asked for. */
+typedef struct neap_npz neap_npz;
+NEAP_API neap_npz *neap_load_npz(neap_ctx *c, const char *path);
+NEAP_API void neap_npz_free(neap_npz *z);
+NEAP_API int neap_npz_count(const neap_npz *z);
+NEAP_API const char *neap_npz_name(const neap_npz *z, int i);
+NEAP_API neap_tensor *neap_npz_tensor(neap_ctx *c, neap_npz *z, int i); /* new reference */
 
 /* ---- ops: generated from the registry (neap_ops.h) --------------------------------------------------- */
 #ifndef NEAP_NO_OPS

@@ -3702,6 +3702,20 @@ function neap.data.tensors(x, y, ...) end
 ---@param fn function
 function neap.data.dataset(n, fn) end
 
+--- `csv:tensor(names)`
+---
+--- The columns of these names or numbers, all of them by default, as one tensor (rows, columns).
+---@param names any
+function CSV:tensor(names) end
+
+--- `data.csv(path, {header = true, separator = ",", dtype = nil}) -> csv`
+---
+--- csv.NAME (or csv[k]) is a column: a tensor (rows) of the dtype, by default the default one, where every cell is a number (an empty cell and NA are NaN); else a list of strings. csv.names: the list of names, nil without a header; #csv: the number of rows; csv:tensor{"a", "b"}: columns as one tensor (rows, 2). Cells in quotes may hold separators and line ends (RFC 4180); all lines have as many cells as the first.
+---@param path string
+---@param options? { header?: any, separator?: any, dtype?: any }
+---@return any
+function neap.data.csv(path, options) end
+
 --- `data.fashion_mnist("train"|"test")`
 ---
 --- sample i is an image (28, 28) of uint8 and its label, an int64 from 1 to 10. `d.classes` lists the names of the classes.
@@ -3831,6 +3845,33 @@ function neap.load(path) end
 ---@param path string
 ---@return neap.Tensor
 function neap.read_idx(path) end
+
+--- `neap.load_npy(path) -> tensor`
+---
+--- Reads one NumPy array, of any version and byte order.
+--- ```lua
+--- local path = os.tmpname()
+--- neap.save_npy(path, neap.ones(2))
+--- assert(neap.equal(neap.load_npy(path), {1, 1}))
+--- os.remove(path)
+--- ```
+---@param path string
+---@return neap.Tensor
+function neap.load_npy(path) end
+
+--- `neap.save_npy(path, x)`
+---
+--- Writes x as NumPy's .npy, atomically. bfloat16 has no name there.
+---@param path string
+---@param x neap.Tensor
+function neap.save_npy(path, x) end
+
+--- `neap.load_npz(path) -> tensors by name`
+---
+--- Reads the arrays of a NumPy .npz file, packed or not; checksums are compared.
+---@param path string
+---@return any
+function neap.load_npz(path) end
 
 --- `neap.save_state(folder, objects)`
 ---

@@ -356,14 +356,16 @@ section("modules", {
   { "nn.Softmax", "nn.Softmax([dim]) -> module", "e^x / sum e^x along dim (-1).", [[nn.Softmax()(neap.randn(3))]] },
   { "nn.LogSoftmax", "nn.LogSoftmax([dim]) -> module", "x - log sum e^x along dim (-1).",
     [[nn.LogSoftmax()(neap.randn(3))]] },
-  { "nn.CrossEntropyLoss", "nn.CrossEntropyLoss([{ignore_index =, weight =, label_smoothing = 0, reduction = \"mean\", base = 1}]) -> module",
+  { "nn.CrossEntropyLoss",
+    "nn.CrossEntropyLoss([{ignore_index =, weight =, label_smoothing = 0, reduction = \"mean\", base = 1}]) -> module",
     "nn.cross_entropy as a module.", [[nn.CrossEntropyLoss()(neap.randn(2, 3), neap.tensor{1, 3})]] },
   { "nn.NLLLoss", "nn.NLLLoss([{ignore_index =, weight =, reduction = \"mean\", base = 1}]) -> module",
     "nn.nll_loss as a module." },
   { "nn.MSELoss", "nn.MSELoss([{reduction = \"mean\"}]) -> module", "nn.mse_loss as a module.",
     [[nn.MSELoss()(neap.zeros(2), neap.ones(2))]] },
   { "nn.L1Loss", "nn.L1Loss([{reduction = \"mean\"}]) -> module", "nn.l1_loss as a module." },
-  { "nn.SmoothL1Loss", "nn.SmoothL1Loss([{beta = 1, reduction = \"mean\"}]) -> module", "nn.smooth_l1_loss as a module." },
+  { "nn.SmoothL1Loss", "nn.SmoothL1Loss([{beta = 1, reduction = \"mean\"}]) -> module",
+    "nn.smooth_l1_loss as a module." },
   { "nn.HuberLoss", "nn.HuberLoss([{delta = 1, reduction = \"mean\"}]) -> module", "nn.huber_loss as a module." },
   { "nn.BCELoss", "nn.BCELoss([{weight =, reduction = \"mean\"}]) -> module", "nn.binary_cross_entropy as a module." },
   { "nn.BCEWithLogitsLoss", "nn.BCEWithLogitsLoss([{weight =, pos_weight =, reduction = \"mean\"}]) -> module",
@@ -413,6 +415,14 @@ assert(neap.equal(neap.load(path).w, {1, 1}))
 os.remove(path)]] },
   { "neap.read_idx", "neap.read_idx(path) -> tensor",
     "Reads an idx file (the format of MNIST), plain or gzip; raw bytes, nothing shifted." },
+  { "neap.load_npy", "neap.load_npy(path) -> tensor", "Reads one NumPy array, of any version and byte order.",
+    [[local path = os.tmpname()
+neap.save_npy(path, neap.ones(2))
+assert(neap.equal(neap.load_npy(path), {1, 1}))
+os.remove(path)]] },
+  { "neap.save_npy", "neap.save_npy(path, x)", "Writes x as NumPy's .npy, atomically. bfloat16 has no name there." },
+  { "neap.load_npz", "neap.load_npz(path) -> tensors by name",
+    "Reads the arrays of a NumPy .npz file, packed or not; checksums are compared." },
 })
 
 -- ---- devices and process ------------------------------------------------------------------------------------
@@ -453,7 +463,7 @@ help.internal = {
   selective_settle = "policies", once_begin = "checkpoint.once", once_next = "checkpoint.once",
   simple_checkpoint = "checkpoint.checkpoint",
   adamw_step = "optim.AdamW", sgd_step = "optim.SGD", rmsprop_step = "optim.RMSprop", adagrad_step = "optim.Adagrad",
-  clip_grad_norm = "optim.clip_grad_norm_", clip_grad_value = "optim.clip_grad_value_",
+  read_csv = "data.csv", clip_grad_norm = "optim.clip_grad_norm_", clip_grad_value = "optim.clip_grad_value_",
   set_category = "accounting", set_data = "Module:to", isatty = "neap.progress",
   terminal_width = "neap.progress", dtypes = "Module:to",
 }

@@ -2463,6 +2463,18 @@ return {
       text = "sample i is fn(i): tensors or numbers.",
     },
     {
+      name = "CSV:tensor",
+      section = "data",
+      signature = "csv:tensor(names)",
+      text = "The columns of these names or numbers, all of them by default, as one tensor (rows, columns).",
+    },
+    {
+      name = "data.csv",
+      section = "data",
+      signature = "data.csv(path, {header = true, separator = \",\", dtype = nil}) -> csv",
+      text = "csv.NAME (or csv[k]) is a column: a tensor (rows) of the dtype, by default the default one, where every cell is a number (an empty cell and NA are NaN); else a list of strings. csv.names: the list of names, nil without a header; #csv: the number of rows; csv:tensor{\"a\", \"b\"}: columns as one tensor (rows, 2). Cells in quotes may hold separators and line ends (RFC 4180); all lines have as many cells as the first.",
+    },
+    {
       name = "data.fashion_mnist",
       section = "data",
       signature = "data.fashion_mnist(\"train\"|\"test\")",
@@ -2577,6 +2589,25 @@ return {
       section = "files",
       signature = "neap.read_idx(path) -> tensor",
       text = "Reads an idx file (the format of MNIST), plain or gzip; raw bytes, nothing shifted.",
+    },
+    {
+      name = "neap.load_npy",
+      section = "files",
+      signature = "neap.load_npy(path) -> tensor",
+      text = "Reads one NumPy array, of any version and byte order.",
+      example = "local path = os.tmpname()\nneap.save_npy(path, neap.ones(2))\nassert(neap.equal(neap.load_npy(path), {1, 1}))\nos.remove(path)",
+    },
+    {
+      name = "neap.save_npy",
+      section = "files",
+      signature = "neap.save_npy(path, x)",
+      text = "Writes x as NumPy's .npy, atomically. bfloat16 has no name there.",
+    },
+    {
+      name = "neap.load_npz",
+      section = "files",
+      signature = "neap.load_npz(path) -> tensors by name",
+      text = "Reads the arrays of a NumPy .npz file, packed or not; checksums are compared.",
     },
     {
       name = "neap.save_state",

@@ -49,11 +49,15 @@ local function objects(neap)
   local path = os.tmpname()
   local log = require("neap.log").csv(path)
   log:close()
+  local file = assert(io.open(path, "w"))
+  file:write("a\n1\n")
+  file:close()
+  local csv = data.csv(path)
   os.remove(path)
   return {
     Tensor = y, Node = y.grad_fn, FunctionContext = context, Hook = y:register_hook(function() end), Guard = guard,
     Generator = neap.generator(1), Op = neap.ops.add, Module = nn.Linear(1, 1),
-    Optimizer = optim.SGD({ w }, { lr = 1 }), Dataset = set, Loader = data.loader(set),
+    Optimizer = optim.SGD({ w }, { lr = 1 }), Dataset = set, Loader = data.loader(set), CSV = csv,
     Progress = neap.progress(1), Log = log,
     Group = neap.checkpoint.GraphExecGroup(), Plot = neap.plot.line { loss = { 1, 2 } },
   }

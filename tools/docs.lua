@@ -175,6 +175,7 @@ local lua_sources = {
   { file = "lua/optim/optimizer.lua", section = "optim", owners = { methods = "Optimizer:" } },
   { file = "lua/optim/schedule.lua", section = "optim", owners = { schedule = "optim.schedule." } },
   { file = "lua/data/dataset.lua", section = "data", owners = { methods = "Dataset:" } },
+  { file = "lua/data/csv.lua", section = "data", owners = { methods = "CSV:" } },
   { file = "lua/data/fashion_mnist.lua", section = "data", owners = {} },
   { file = "lua/data/loader.lua", section = "data", owners = { methods = "Loader:" } },
   { file = "lua/progress.lua", section = "data", owners = { methods = "Progress:" } },
@@ -187,7 +188,7 @@ local lua_sources = {
 -- Public by place, but for the library's own use.
 local not_public = { ["nn.wrap"] = true, ["Module:init"] = true }
 
-local variables = { Module = "m", Optimizer = "opt", Dataset = "dataset", Loader = "batches", Progress = "bar",
+local variables = { Module = "m", Optimizer = "opt", Dataset = "dataset", CSV = "csv", Loader = "batches", Progress = "bar",
   Plot = "plot", Tensor = "x" }
 
 -- Blocks of `---` comments: { { texts }, following code line }. One block may hold several `---` lines.

@@ -61,9 +61,18 @@ bool np_infile_open(neap_ctx *c, np_infile *f, const char *path)
     return true;
 }
 
+void np_infile_memory(neap_ctx *c, np_infile *f, const char *path, const void *bytes, size_t n)
+{
+    *f = (np_infile){.c = c, .path = path, .fd = -1, .size = (int64_t)n, .memory = bytes};
+}
+
 bool np_infile_read(np_infile *f, void *dst, size_t n, int64_t at)
 {
     char *p = dst;
+    if (f->memory) {
+        if (n) memcpy(p, f->memory + at, n);
+        return true;
+    }
     while (n > 0) {
         if (np_cancelled(f->c)) {
             np_fail(f->c, NEAP_E_CANCELLED, "interrupted");

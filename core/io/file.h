@@ -14,12 +14,15 @@
 typedef struct np_infile {
     neap_ctx *c;
     const char *path; /* borrowed: for messages */
-    int fd;           /* -1: closed */
+    int fd;           /* -1: closed, or the bytes at `memory` */
     int64_t size;
+    const char *memory; /* borrowed; NULL for a file */
 } np_infile;
 
 /* E-ARG without a path, E-IO with the system's reason. */
 bool np_infile_open(neap_ctx *c, np_infile *f, const char *path);
+/* Reads from bytes in memory as from a file; `path` is for messages. */
+void np_infile_memory(neap_ctx *c, np_infile *f, const char *path, const void *bytes, size_t n);
 /* Exactly n bytes at offset `at`; E-IO, or E-FORMAT when the file is shorter by now. */
 bool np_infile_read(np_infile *f, void *dst, size_t n, int64_t at);
 void np_infile_close(np_infile *f);

@@ -1,4 +1,4 @@
-/* npy.c - neap_load_npy, neap_save_npy: one array as NumPy keeps it, versions 1 to 3 of the format.
+/* npy.c - neap_load_npy, neap_save_npy: one array as NumPy keeps it, versions 1 to 3 of the format; np_read_npy.
  *
  * Magic, version, header length, a Python dictionary as text with exactly descr, fortran_order and shape,
  * then the bytes, exactly as many as these say. The dictionary is read by a scanner for just this shape of
@@ -10,6 +10,7 @@
 
 #include "io/atomic.h"
 #include "io/file.h"
+#include "io/npy.h"
 #include "tensor/tensor.h"
 
 #define MAX_HEADER 65535 /* a right header has about 100 bytes */
@@ -219,25 +220,26 @@ static neap_tensor *turn_take(neap_ctx *c, neap_tensor *t)
     return turned;
 }
 
-static neap_tensor *read_file(npy_scan *s)
+neap_tensor *np_read_npy(const np_infile *in)
 {
     npy_header h = {0};
-    char *text = read_text(s, &h);
+    npy_scan s = {.in = *in};
+    char *text = read_text(&s, &h);
     if (!text) return NULL;
-    s->p = text;
-    bool ok = scan_header(s, &h) && check_size(&s->in, &h);
-    np_array_free(s->in.c, text);
-    neap_tensor *t = ok ? read_data(&s->in, &h) : NULL;
-    return t && h.fortran && h.ndim > 1 ? turn_take(s->in.c, t) : t;
+    s.p = text;
+    bool ok = scan_header(&s, &h) && check_size(in, &h);
+    np_array_free(in->c, text);
+    neap_tensor *t = ok ? read_data(&s.in, &h) : NULL;
+    return t && h.fortran && h.ndim > 1 ? turn_take(in->c, t) : t;
 }
 
 neap_tensor *neap_load_npy(neap_ctx *c, const char *path)
 {
     if (np_pending(c)) return NULL;
     const char *before = np_io_enter(c, "load_npy");
-    npy_scan s = {0};
-    neap_tensor *t = np_infile_open(c, &s.in, path) ? np_scope_adopt(c, read_file(&s)) : NULL;
-    np_infile_close(&s.in);
+    np_infile in;
+    neap_tensor *t = np_infile_open(c, &in, path) ? np_scope_adopt(c, np_read_npy(&in)) : NULL;
+    np_infile_close(&in);
     c->op_name = before;
     return t;
 }

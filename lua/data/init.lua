@@ -8,6 +8,7 @@ local data = {
   dataset = dataset.dataset,
   loader = require "neap.data.loader",
   read_idx = neap.read_idx,
+  csv = require "neap.data.csv",
 }
 
 --- data.fashion_mnist("train"|"test"); see neap.data.fashion_mnist.

@@ -1,7 +1,7 @@
 --- Writes the seeds of the fuzzers: lua5.4 tests/fuzz/make_corpus.lua <directory>
 -- A few right files of every kind and a few wrong ones; the fuzzer finds the rest.
 local dir = assert(arg[1], "usage: lua5.4 make_corpus.lua <directory>")
-os.execute(("mkdir -p '%s/safetensors' '%s/idx' '%s/npy'"):format(dir, dir, dir))
+os.execute(("mkdir -p '%s/safetensors' '%s/idx' '%s/npy' '%s/npz' '%s/csv'"):format(dir, dir, dir, dir, dir))
 
 local function write(name, bytes)
   local f = assert(io.open(dir .. "/" .. name, "wb"))
@@ -60,3 +60,19 @@ write("npy/big", npy(2, ">f8", "True", "(1, 2)", ("x"):rep(16)))
 write("npy/bool", npy(3, "|b1", "False", "()", "\1"))
 write("npy/empty", npy(1, "<i8", "False", "(0, 3)", ""))
 write("npy/object", npy(1, "|O", "False", "(1,)", ("x"):rep(8)))
+
+for _, name in ipairs { "plain", "packed" } do
+  local f = assert(io.open("tests/golden/" .. name .. ".npz", "rb"))
+  local bytes = f:read "a"
+  f:close()
+  write("npz/" .. name, bytes)
+  write("npz/" .. name .. "-short", bytes:sub(1, -30))
+  write("npz/" .. name .. "-changed", (bytes:gsub("\x93NUM", "\x93NUN", 1)))
+end
+
+write("csv/numbers", "year,lynx,hare\n1900,4.0,30.0\n1901,6.1,47.2\n")
+write("csv/quotes", 'a,"b ""c"""\r\n"x,\ny",-1e3\r\n\r\nNA,')
+write("csv/one", "x\n1\n\n 2 \nnan\ninf")
+write("csv/ragged", "a,b\n1\n")
+write("csv/open", 'a\n"b')
+write("csv/empty", "")

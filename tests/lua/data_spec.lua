@@ -189,3 +189,101 @@ describe("Fashion-MNIST", function()
 
   it("refuses other parts", function() refused("E-ARG", data.fashion_mnist, "valid") end)
 end)
+
+describe("data.csv", function()
+  local path = os.tmpname()
+  teardown(function() os.remove(path) end)
+
+  local function read(text, options)
+    local f = assert(io.open(path, "wb"))
+    f:write(text)
+    f:close()
+    return data.csv(path, options)
+  end
+
+  it("gives columns of numbers as tensors and the others as lists of strings", function()
+    local c = read('n,name,v\n1,"a, ""b""\nc",0.5\n2,z,NA\n\n3,,\n', { dtype = "float64" })
+    assert.same({ "n", "name", "v" }, c.names)
+    assert.equal(3, #c)
+    assert.same({ 1.0, 2.0, 3.0 }, c.n:totable())
+    assert.same({ 'a, "b"\nc', "z", "" }, c.name)
+    assert.equal(0.5, c.v[1]:item())
+    assert.is_true(c.v[2]:item() ~= c.v[2]:item() and c.v[3]:item() ~= c.v[3]:item())
+    assert.equal(c.n, c[1])
+    assert.same({ { 0.5, 1.0 } }, c:tensor({ "v", "n" }):narrow(1, 1, 1):totable())
+    assert.equal("csv of 3 rows: n, name (text), v", tostring(c))
+  end)
+
+  it("reads what other systems write: line ends, a byte order mark, other separators, no header", function()
+    local c = read("\xef\xbb\xbfa;b\r\n1;2\r3;4", { separator = ";", dtype = "int64" })
+    assert.same({ 1, 3 }, c.a:totable())
+    assert.equal("int64", c.b.dtype)
+    c = read("1,2\n3,4\n", { header = false })
+    assert.is_nil(c.names)
+    assert.same({ { 1.0, 2.0 }, { 3.0, 4.0 } }, c:tensor():totable())
+    assert.equal("float32", c[1].dtype)
+  end)
+
+  it("keeps every digit of whole numbers and of float64", function()
+    local c = read("a\n9007199254740993\n-9223372036854775808\n", { dtype = "int64" })
+    assert.same({ 9007199254740993, math.mininteger }, c.a:totable())
+    c = read("a\n0.1\n1e-310\n1.7976931348623157e308\n", { dtype = "float64" })
+    assert.same({ 0.1, 1e-310, 1.7976931348623157e308 }, c.a:totable())
+  end)
+
+  it("names the line, row or column that is wrong", function()
+    for text, words in pairs {
+      ["a,b\n1\n"] = "line 2 has 1 cells, the first one has 2", ['a\n1"2\n'] = "line 2 has a quote in the middle",
+      ['a\n\n"1\n2'] = "line 3 begins a quote that does not end", ['a\n"1"2\n'] = "line 2 goes on after",
+      [""] = "the file is empty", ["a,a\n1,2\n"] = "two columns called 'a'", ["a\0b"] = "0 byte",
+    } do
+      local err = refused("E-FORMAT", read, text)
+      assert.is_truthy(err:find(words, 1, true), err)
+    end
+    local err = refused("E-FORMAT", read, "a\n1\n300\n", { dtype = "uint8" })
+    assert.is_truthy(err:find("row 2, column 1: 300 does not fit uint8", 1, true), err)
+    err = refused("E-FORMAT", read, "a\n1.5\n", { dtype = "int64" })
+    assert.is_truthy(err:find("'1.5' is no whole number", 1, true), err)
+    local c = read "alpha,beta\n1,x\n"
+    err = refused("E-INDEX", function() return c.alhpa end)
+    assert.is_truthy(err:find("did you mean 'alpha'?", 1, true), err)
+    refused("E-ARG", c.tensor, c, { "beta" })
+    refused("E-ARG", data.csv, path, { separator = "ab" })
+    refused("E-IO", data.csv, "/nonexistent/file.csv")
+  end)
+end)
+
+describe("NumPy files", function()
+  it("npz: arrays by name, packed or not, in either order", function()
+    local plain, packed = neap.load_npz "tests/golden/plain.npz", neap.load_npz "tests/golden/packed.npz"
+    assert.same({ { 0.0, 1.0, 2.0 }, { 3.0, 4.0, 5.0 } }, plain.x:totable())
+    assert.equal("int32", plain.y.dtype)
+    assert.equal(4, plain.y:item())
+    assert.same({ { 0.0, 1.0, 2.0 }, { 3.0, 4.0, 5.0 } }, packed.z:totable())
+    refused("E-FORMAT", neap.load_npz, "README.md")
+    refused("E-IO", neap.load_npz, "/nonexistent.npz")
+  end)
+
+  it("npz: a changed byte is found by its checksum", function()
+    local f = assert(io.open("tests/golden/plain.npz", "rb"))
+    local bytes = f:read "a"
+    f:close()
+    local path = os.tmpname()
+    local at = bytes:find(string.pack("<d", 5.0), 1, true)
+    f = assert(io.open(path, "wb"))
+    f:write(bytes:sub(1, at - 1), string.pack("<d", 7.0), bytes:sub(at + 8))
+    f:close()
+    local err = refused("E-FORMAT", neap.load_npz, path)
+    os.remove(path)
+    assert.is_truthy(err:find("checksum", 1, true), err)
+  end)
+
+  it("npy: what is saved loads again", function()
+    local path = os.tmpname()
+    local x = neap.randn(3, 4):t()
+    neap.save_npy(path, x)
+    assert.is_true(neap.equal(x, neap.load_npy(path)))
+    os.remove(path)
+    refused("E-ARG", neap.save_npy, path, 3)
+  end)
+end)
