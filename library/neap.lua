@@ -16,6 +16,8 @@ local Hook = {}
 local Generator = {}
 ---@class neap.Dataset
 local Dataset = {}
+---@class neap.CSV
+local CSV = {}
 ---@class neap.Loader
 local Loader = {}
 ---@class neap.Progress

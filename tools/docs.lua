@@ -188,8 +188,8 @@ local lua_sources = {
 -- Public by place, but for the library's own use.
 local not_public = { ["nn.wrap"] = true, ["Module:init"] = true }
 
-local variables = { Module = "m", Optimizer = "opt", Dataset = "dataset", CSV = "csv", Loader = "batches", Progress = "bar",
-  Plot = "plot", Tensor = "x" }
+local variables = { Module = "m", Optimizer = "opt", Dataset = "dataset", CSV = "csv", Loader = "batches",
+  Progress = "bar", Plot = "plot", Tensor = "x" }
 
 -- Blocks of `---` comments: { { texts }, following code line }. One block may hold several `---` lines.
 local function comment_blocks(text)
@@ -550,6 +550,8 @@ local Hook = {}
 local Generator = {}
 ---@class neap.Dataset
 local Dataset = {}
+---@class neap.CSV
+local CSV = {}
 ---@class neap.Loader
 local Loader = {}
 ---@class neap.Progress
