@@ -4,7 +4,8 @@
 #   make demo       a complete small training run             make docs      reference, stubs, guide
 #   make test       all tests, ends with "N passed, N failed" make format    clang-format
 #   make check      compilers, sanitizers, valgrind, gates    make install   PREFIX=/usr/local DESTDIR=
-#   make deps       missing Debian packages                   make clean, make help
+#   make examples   the examples in Lua, shortened           make deps       missing Debian packages
+#   make clean, make help
 #
 # Variables: CC=gcc|clang  SAN=1 (ASan, UBSan)  TSAN=1  BUILD=dir  V=1 (show commands)  PARTS="san fuzz" (of check)
 
@@ -66,7 +67,7 @@ BINDINGS_OBJ := $(BINDINGS:%.c=$(OBJ)/%.o) $(OBJ)/gen/lua_files.o
 
 # ---- what is built ----------------------------------------------------------------------------------------
 
-.PHONY: bench-faults help build all-tests fuzzers deps demo test run-tests check bench install uninstall docs format clean objects
+.PHONY: bench-faults examples help build all-tests fuzzers deps demo test run-tests check bench install uninstall docs format clean objects
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
@@ -188,6 +189,11 @@ demo:
 	@tools/deps.sh build demo
 	@$(MAKE) --no-print-directory $(JOBS) build
 	$(BUILD)/neap examples/fashion_mnist.lua
+# Every example in Lua, the longer ones shortened.
+examples: build
+	$(Q)for e in xor curve_fit selective context_managers checkpoint_mlp lynx_hare; do \
+	  echo "-- examples/$$e.lua"; $(BUILD)/neap examples/$$e.lua || exit 1; done
+	$(Q)echo "-- examples/names.lua"; $(BUILD)/neap examples/names.lua ../shared/data/names.txt 1
 test:
 	@tools/deps.sh build test
 	@$(MAKE) --no-print-directory $(JOBS) all-tests

@@ -1,0 +1,42 @@
+--- Examples on real data reach what is known of it. The data is not part of the project: where it is absent the tests
+-- say so and are left out.
+local program = os.getenv "NEAP_PROGRAM" or "build/neap"
+local folder = os.getenv "NEAP_DATA" or "../shared/data"
+
+local function have(path)
+  local file = io.open(path)
+  if file then file:close() end
+  return file ~= nil
+end
+
+-- What an example prints, on the data file of that name.
+local function output(example, name, arguments)
+  local path = folder .. "/" .. name
+  if not have(path) then return nil, path .. " is absent" end
+  if not have(program) then return nil, program .. " is not built" end
+  local pipe = assert(io.popen(("'%s' examples/%s.lua '%s' %s 2>&1"):format(program, example, path, arguments or "")))
+  local text = pipe:read "a"
+  assert(pipe:close(), text)
+  return text
+end
+
+describe("examples", function()
+  it("lynx_hare: the least squares fit of the Lotka-Volterra equations", function()
+    local text, why = output("lynx_hare", "lynx_hare.csv")
+    if not text then return pending(why) end
+    local numbers = {}
+    for n in text:gsub("round[^\n]*\n", ""):gsub("in 1900[^\n]*\n", ""):gmatch "%d+%.%d+" do
+      numbers[#numbers + 1] = tonumber(n)
+    end
+    for i, want in ipairs { 0.5402, 0.02717, 0.02369, 0.7964 } do
+      assert.is_true(math.abs(numbers[i] / want - 1) < 0.02, text)
+    end
+    assert.is_true(numbers[5] <= 0.0490, text)
+  end)
+
+  it("names: better than counting pairs of letters after one epoch", function()
+    local text, why = output("names", "names.txt", "1")
+    if not text then return pending(why) end
+    assert.is_true(tonumber(text:match "held out (%d+%.%d+)") < 2.25, text)
+  end)
+end)
