@@ -15,6 +15,8 @@ section 'every op on its large sample'
 "$build/bench/ops"
 section 'tiny ops from Lua'
 lua5.4 bench/overhead.lua
+section 'a checkpointed block (its backward: 1.00 is plain backward and one more forward)'
+"$build/bench/recompute"
 section 'one epoch of a 784-256-256-10 network'
 ours=$(lua5.4 bench/mlp.lua | tail -n 1)
 python=${NEAP_TORCH_PYTHON:-python3}
