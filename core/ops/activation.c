@@ -4,7 +4,7 @@
 #include "ops/sample.h"
 
 /* Typed pieces that need constants of the element's own type. */
-#define POINTWISE_MATH(T, S, exp_, tanh_, erf_) \
+#define POINTWISE_MATH(T, S, exp_, tanh_, erf_, sigmoid_) \
     static inline T gelu_tanh_##S(T x) \
     { \
         T u = (T)0.79788456080286535588 * (x + (T)0.044715 * x * x * x); \
@@ -20,9 +20,14 @@
         T u = (T)0.79788456080286535588 * (x + (T)0.044715 * x * x * x), t = tanh_(u); \
         T du = (T)0.79788456080286535588 * (1 + (T)0.134145 * x * x); \
         return (T)0.5 * (1 + t) + (T)0.5 * x * (1 - t * t) * du; \
+    } \
+    static inline T silu_slope_##S(T x) \
+    { \
+        T s = sigmoid_(x); \
+        return s * (1 + x * (1 - s)); \
     }
-POINTWISE_MATH(float, f, v_exp_f, v_tanh_f, v_erf_f)
-POINTWISE_MATH(double, d, exp, tanh, erf)
+POINTWISE_MATH(float, f, v_exp_f, v_tanh_f, v_erf_f, v_sigmoid_f)
+POINTWISE_MATH(double, d, exp, tanh, erf, v_sigmoid_d)
 
 #ifdef NP_BASE_ONLY
 
@@ -212,4 +217,96 @@ NP_OP(softplus) = {
     NP_NAMED(softplus),       .args = "x:T -> y:T",    .tags = NP_POINTWISE | NP_CHEAP | NP_CAST_FLOAT32,
     .save = {NP_IN(0)},       .infer = np_infer_float, .grad = softplus_grad,
     .sample = np_sample_unary};
+#endif
+
+/* silu(x): x sigmoid(x), also called swish. */
+NP_MAP1(silu, x, x *v_sigmoid(x))
+NP_CPU(silu)(np_frame *f) { return np_map(f, run_silu, NULL); }
+
+/* silu_grad(g, x): g s (1 + x (1 - s)) with s = sigmoid(x), the gradient of silu at x. */
+NP_MAP2(silu_grad, g, x, g *V_PICK(x, silu_slope_f, silu_slope_d))
+NP_CPU(silu_grad)(np_frame *f) { return np_map(f, run_silu_grad, NULL); }
+
+#ifdef NP_BASE_ONLY
+static void silu_backward(np_back *b) { b->dx[0] = np_silu_grad(b, b->g[0], b->saved[0]); }
+/* Second derivative: s (1 - s) (2 + x (1 - 2 s)). */
+static void silu_grad_backward(np_back *b)
+{
+    neap_tensor *g = b->saved[0], *x = b->saved[1];
+    if (b->need[0]) b->dx[0] = np_silu_grad(b, b->g[0], x);
+    if (!b->need[1]) return;
+    neap_tensor *s = np_hold(b, np_hold(b, np_sigmoid(b, x)));
+    neap_tensor *bell = np_mul(b, s, np_sub(b, np_num(b, 1), s));
+    neap_tensor *tilt = np_sub(b, np_num(b, 1), np_mul(b, s, np_num(b, 2)));
+    neap_tensor *curve = np_mul(b, bell, np_add(b, np_mul(b, x, tilt), np_num(b, 2)));
+    b->dx[1] = np_mul(b, np_mul(b, b->g[0], g), curve);
+}
+NP_OP(silu) = {NP_NAMED(silu),           .args = "x:T -> y:T",    .tags = NP_POINTWISE | NP_CHEAP,
+               .save = {NP_IN(0)},       .infer = np_infer_float, .grad = silu_backward,
+               .sample = np_sample_unary};
+NP_INPLACE_OP(silu_, silu);
+NP_OP(silu_grad) = {NP_NAMED(silu_grad),
+                    .args = "g:T x:T -> dx:T",
+                    .tags = NP_POINTWISE | NP_CHEAP | NP_INTERNAL,
+                    .save = {NP_IN_FOR(0, 1), NP_IN(1)},
+                    .infer = np_infer_binary_float,
+                    .grad = silu_grad_backward,
+                    .sample = sample_pair};
+#endif
+
+/* logsigmoid(x): log sigmoid(x), as -softplus(-x) so that it is exact for large |x|. */
+NP_MAP1(logsigmoid, x, -v_softplus(-x))
+NP_CPU(logsigmoid)(np_frame *f) { return np_map(f, run_logsigmoid, NULL); }
+
+#ifdef NP_BASE_ONLY
+static void logsigmoid_grad(np_back *b)
+{
+    b->dx[0] = np_mul(b, b->g[0], np_sigmoid(b, np_neg(b, b->saved[0])));
+}
+NP_OP(logsigmoid) = {NP_NAMED(logsigmoid),     .args = "x:T -> y:T",    .tags = NP_POINTWISE | NP_CHEAP,
+                     .save = {NP_IN(0)},       .infer = np_infer_float, .grad = logsigmoid_grad,
+                     .sample = np_sample_unary};
+#endif
+
+/* leaky_relu(x, [negative_slope = 0.01]): x where it is above 0, else negative_slope * x; that is the slope at 0, too. */
+NP_MAP1_WITH(leaky_relu, double, k, x, v_sel(x > 0, x, k *x))
+NP_CPU(leaky_relu)(np_frame *f) { return np_map(f, run_leaky_relu, &f->attr[0].f); }
+
+/* elu(x, [alpha = 1]): x where it is above 0, else alpha (e^x - 1). */
+NP_MAP1_WITH(elu, double, k, x, v_sel(x > 0, x, k *V_PICK(x, expm1f, expm1)))
+NP_CPU(elu)(np_frame *f) { return np_map(f, run_elu, &f->attr[0].f); }
+
+#ifdef NP_BASE_ONLY
+/* g where x is above 0, else `below`. */
+static neap_tensor *bent(np_back *b, neap_tensor *below)
+{
+    return np_where(b, np_gt(b, b->saved[0], np_num(b, 0)), b->g[0], below);
+}
+static void leaky_relu_grad(np_back *b) { b->dx[0] = bent(b, np_mul(b, b->g[0], np_num(b, b->attr[0].f))); }
+static void elu_grad(np_back *b)
+{
+    neap_tensor *slope = np_mul(b, np_exp(b, b->saved[0]), np_num(b, b->attr[0].f));
+    b->dx[0] = bent(b, np_mul0(b, b->g[0], slope));
+}
+static bool sample_bent(np_sampler *s, int i)
+{
+    s->attr[0] = (np_attr){.f = 0.25, .has = 1};
+    return np_sample_unary(s, i);
+}
+NP_OP(leaky_relu) = {NP_NAMED(leaky_relu),
+                     .args = "x:T negative_slope:float=0.01 -> y:T",
+                     .tags = NP_POINTWISE | NP_CHEAP,
+                     .save = {NP_IN(0)},
+                     .infer = np_infer_float,
+                     .grad = leaky_relu_grad,
+                     .sample = sample_bent};
+NP_OP(elu) = {NP_NAMED(elu),
+              .args = "x:T alpha:float=1 -> y:T",
+              .tags = NP_POINTWISE | NP_CHEAP,
+              .save = {NP_IN(0)},
+              .infer = np_infer_float,
+              .grad = elu_grad,
+              .sample = sample_bent};
+NP_INPLACE_OP(leaky_relu_, leaky_relu);
+NP_INPLACE_OP(elu_, elu);
 #endif

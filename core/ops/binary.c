@@ -15,6 +15,7 @@ static inline int64_t i_floor_divide(int64_t a, int64_t b)
     if (b == -1) return (int64_t)(0 - (uint64_t)a);
     return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
+static inline int64_t i_fmod(int64_t a, int64_t b) { return b == -1 ? 0 : a % b; }
 static inline int64_t i_mod(int64_t a, int64_t b)
 {
     if (b == -1) return 0;
@@ -187,6 +188,155 @@ NP_OP(minimum) = {NP_NAMED(minimum),
                   .infer = np_infer_binary,
                   .grad = minimum_grad,
                   .sample = np_sample_binary};
+#endif
+
+/* fmod(a, b): a - b * trunc(a / b), the sign of a, as C's fmod; an integer by 0 is an error. */
+NP_MAP2_ANY(fmod, a, b, V_PICK2(a, b, fmodf, fmod), i_fmod(a, b))
+NP_CPU(fmod)(np_frame *f) { return divisor_ok(f) && np_map(f, run_fmod, NULL); }
+
+#ifdef NP_BASE_ONLY
+static void fmod_grad(np_back *b)
+{
+    if (b->need[0]) b->dx[0] = np_unbroadcast(b, b->g[0], 0);
+    if (b->need[1]) {
+        neap_tensor *q = np_trunc(b, np_div(b, b->saved[0], b->saved[1]));
+        b->dx[1] = np_unbroadcast(b, np_neg(b, np_mul0(b, b->g[0], q)), 1);
+    }
+}
+NP_OP(fmod) = {NP_NAMED(fmod),
+               .args = "a:N b:N -> y:T",
+               .tags = NP_POINTWISE | NP_CHEAP,
+               .save = {NP_IN_FOR(0, 1), NP_IN_FOR(1, 1)},
+               .infer = np_infer_binary_number,
+               .grad = fmod_grad,
+               .sample = np_sample_binary_positive};
+NP_INPLACE_OP(fmod_, fmod);
+#endif
+
+/* hypot(a, b): sqrt(a^2 + b^2) without overflow on the way. d/da = a / y, d/db = b / y, 0 at (0, 0). */
+NP_MAP2(hypot, a, b, V_PICK2(a, b, hypotf, hypot))
+NP_CPU(hypot)(np_frame *f) { return np_map(f, run_hypot, NULL); }
+
+/* atan2(a, b): the angle of the point (b, a), in [-pi, pi]. d/da = b / (a^2 + b^2), d/db = -a / (a^2 + b^2), 0 at
+ * (0, 0). */
+NP_MAP2(atan2, a, b, V_PICK2(a, b, atan2f, atan2))
+NP_CPU(atan2)(np_frame *f) { return np_map(f, run_atan2, NULL); }
+
+#ifdef NP_BASE_ONLY
+static void hypot_grad(np_back *b)
+{
+    neap_tensor *g = b->g[0], *y = b->saved[2];
+    if (b->need[0]) b->dx[0] = np_unbroadcast(b, np_mul(b, g, np_div0(b, b->saved[0], y)), 0);
+    if (b->need[1]) b->dx[1] = np_unbroadcast(b, np_mul(b, g, np_div0(b, b->saved[1], y)), 1);
+}
+/* g times one coordinate over the square of the length. */
+static neap_tensor *over_square(np_back *b, neap_tensor *coordinate)
+{
+    neap_tensor *length = np_hold(b, np_hypot(b, b->saved[0], b->saved[1]));
+    return np_div0(b, np_div0(b, np_mul0(b, b->g[0], coordinate), length), length);
+}
+static void atan2_grad(np_back *b)
+{
+    if (b->need[0]) b->dx[0] = np_unbroadcast(b, over_square(b, b->saved[1]), 0);
+    if (b->need[1]) b->dx[1] = np_neg(b, np_unbroadcast(b, over_square(b, b->saved[0]), 1));
+}
+NP_OP(hypot) = {NP_NAMED(hypot),
+                .args = "a:N b:N -> y:T",
+                .tags = NP_POINTWISE | NP_CHEAP,
+                .save = {NP_IN_FOR(0, 0), NP_IN_FOR(1, 1), NP_OUT(0)},
+                .infer = np_infer_binary_float,
+                .grad = hypot_grad,
+                .sample = np_sample_binary_positive};
+NP_OP(atan2) = {NP_NAMED(atan2),
+                .args = "a:N b:N -> y:T",
+                .tags = NP_POINTWISE | NP_CHEAP,
+                .save = {NP_IN(0), NP_IN(1)},
+                .infer = np_infer_binary_float,
+                .grad = atan2_grad,
+                .sample = np_sample_binary};
+NP_INPLACE_OP(hypot_, hypot);
+NP_INPLACE_OP(atan2_, atan2);
+#endif
+
+/* copysign(a, b): |a| with the sign of b, also of a zero. The slope in a is -1 or 1, at a = 0 it is 0; in b it is 0. */
+NP_MAP2(copysign, a, b, V_PICK2(a, b, copysignf, copysign))
+NP_CPU(copysign)(np_frame *f) { return np_map(f, run_copysign, NULL); }
+
+#ifdef NP_BASE_ONLY
+static void copysign_grad(np_back *b)
+{
+    if (b->need[0]) {
+        neap_tensor *turned = np_mul(b, np_sign(b, b->saved[0]), np_copysign(b, np_num(b, 1), b->saved[1]));
+        b->dx[0] = np_unbroadcast(b, np_mul(b, b->g[0], turned), 0);
+    }
+    if (b->need[1]) b->dx[1] = np_unbroadcast(b, np_mul0(b, np_num(b, 0), b->g[0]), 1);
+}
+NP_OP(copysign) = {NP_NAMED(copysign),
+                   .args = "a:N b:N -> y:T",
+                   .tags = NP_POINTWISE | NP_CHEAP,
+                   .save = {NP_IN_FOR(0, 0), NP_IN_FOR(1, 0)},
+                   .infer = np_infer_binary_float,
+                   .grad = copysign_grad,
+                   .sample = np_sample_binary};
+NP_INPLACE_OP(copysign_, copysign);
+#endif
+
+/* logaddexp(a, b): log(e^a + e^b), shifted by the larger one so that nothing overflows. Where both are -inf it is -inf
+ * with gradient 0. */
+#define LOGADDEXP(T, S, abs_, exp_, log1p_) \
+    static inline T logaddexp_##S(T a, T b) \
+    { \
+        T y = v_max_##S(a, b) + log1p_(exp_(-abs_(a - b))); \
+        return v_sel_##S((a == b) & (abs_(a) == (T)INFINITY), a, y); \
+    }
+LOGADDEXP(float, f, fabsf, v_exp_f, v_log1p_f)
+LOGADDEXP(double, d, fabs, exp, log1p)
+NP_MAP2(logaddexp, a, b, V_PICK2(a, b, logaddexp_f, logaddexp_d))
+NP_CPU(logaddexp)(np_frame *f) { return np_map(f, run_logaddexp, NULL); }
+
+#ifdef NP_BASE_ONLY
+/* g e^(x - y), where y = -inf counts as 0: then x is -inf, too. */
+static neap_tensor *log_share(np_back *b, neap_tensor *x)
+{
+    neap_tensor *y = b->saved[2], *finite = np_masked_fill(b, y, np_eq(b, y, np_num(b, -INFINITY)), 0);
+    return np_mul0(b, b->g[0], np_exp(b, np_sub(b, x, finite)));
+}
+static void logaddexp_grad(np_back *b)
+{
+    if (b->need[0]) b->dx[0] = np_unbroadcast(b, log_share(b, b->saved[0]), 0);
+    if (b->need[1]) b->dx[1] = np_unbroadcast(b, log_share(b, b->saved[1]), 1);
+}
+NP_OP(logaddexp) = {NP_NAMED(logaddexp),
+                    .args = "a:N b:N -> y:T",
+                    .tags = NP_POINTWISE | NP_CHEAP,
+                    .save = {NP_IN_FOR(0, 0), NP_IN_FOR(1, 1), NP_OUT(0)},
+                    .infer = np_infer_binary_float,
+                    .grad = logaddexp_grad,
+                    .sample = np_sample_binary};
+#endif
+
+/* xlogy(a, b): a log(b), and 0 where a is 0, unless b is NaN. */
+NP_MAP2(xlogy, a, b, v_sel((a == 0) & (b == b), 0, a *v_log(b)))
+NP_CPU(xlogy)(np_frame *f) { return np_map(f, run_xlogy, NULL); }
+
+#ifdef NP_BASE_ONLY
+static void xlogy_grad(np_back *b)
+{
+    neap_tensor *g = b->g[0], *x = b->saved[0], *y = b->saved[1];
+    if (b->need[0]) {
+        neap_tensor *nothing = np_bitwise_and(b, np_eq(b, x, np_num(b, 0)), np_le(b, y, np_num(b, 0)));
+        b->dx[0] = np_unbroadcast(b, np_where(b, nothing, np_num(b, 0), np_xlogy(b, g, y)), 0);
+    }
+    if (b->need[1]) b->dx[1] = np_unbroadcast(b, np_div0(b, np_mul0(b, g, x), y), 1);
+}
+NP_OP(xlogy) = {NP_NAMED(xlogy),
+                .args = "a:N b:N -> y:T",
+                .tags = NP_POINTWISE | NP_CHEAP,
+                .save = {NP_IN(0), NP_IN(1)},
+                .infer = np_infer_binary_float,
+                .grad = xlogy_grad,
+                .sample = np_sample_binary_positive};
+NP_INPLACE_OP(xlogy_, xlogy);
 #endif
 
 /* ---- products of gradients: 0 times anything is 0 */

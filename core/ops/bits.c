@@ -69,3 +69,42 @@ NP_OP(bitwise_not) = {NP_NAMED(bitwise_not), .args = "x:T -> y:T",
                       .tags = NP_POINTWISE | NP_CHEAP | NP_NODIFF, .infer = infer_same_integer,
                       .sample = sample_integer};
 #endif
+
+/* A shift by less than 0 or by the width of the type and more moves everything out. */
+static inline int64_t i_shl(int64_t a, int64_t n, int width)
+{
+    return n < 0 || n >= width ? 0 : (int64_t)((uint64_t)a << n);
+}
+static inline int64_t i_shr(int64_t a, int64_t n, int width)
+{
+    return n < 0 || n >= width ? (a < 0 ? -1 : 0) : a >> n;
+}
+
+/* bitwise_left_shift(a, b): a * 2^b of integers, wrapping; 0 when b is negative or not below the width of the type. */
+NP_MAP2_INT(bitwise_left_shift, a, b, i_shl(a, b, 8 * (int)sizeof a))
+NP_CPU(bitwise_left_shift)(np_frame *f) { return np_map(f, run_bitwise_left_shift, NULL); }
+
+/* bitwise_right_shift(a, b): floor(a / 2^b) of integers: the sign stays (Lua's >> on numbers fills with zeros). A b that
+ * is negative or not below the width of the type leaves 0 or -1. */
+NP_MAP2_INT(bitwise_right_shift, a, b, i_shr(a, b, 8 * (int)sizeof a))
+NP_CPU(bitwise_right_shift)(np_frame *f) { return np_map(f, run_bitwise_right_shift, NULL); }
+
+#ifdef NP_BASE_ONLY
+static bool infer_shift(np_frame *f) { return np_infer_binary_number(f) && integers_only(f); }
+static bool sample_shift(np_sampler *s, int i)
+{
+    static const char *const labels[] = {"integers", "broadcast", "number"};
+    if (i > 2 || !np_s_ids(s, -99, 99, 2, (int64_t)4, (int64_t)3)) return false;
+    s->label = labels[i];
+    if (i == 0) return np_s_ids(s, -1, 64, 2, (int64_t)4, (int64_t)3);
+    if (i == 1) return np_s_ids(s, 0, 5, 1, (int64_t)3);
+    np_s_number(s, 2);
+    return true;
+}
+#define SHIFT_OP(opname) \
+    NP_OP(opname) = {NP_NAMED(opname), .args = "a:N b:N -> y:T", \
+                     .tags = NP_POINTWISE | NP_CHEAP | NP_NODIFF, .infer = infer_shift, \
+                     .sample = sample_shift};
+SHIFT_OP(bitwise_left_shift)
+SHIFT_OP(bitwise_right_shift)
+#endif

@@ -43,7 +43,65 @@ NP_CPU(isfinite)(np_frame *f) { return np_map_test(f, run_isfinite); }
 NP_TEST1(logical_not, x, x == 0, x == 0)
 NP_CPU(logical_not)(np_frame *f) { return np_map_test(f, run_logical_not); }
 
+/* logical_and(a, b): true where both are not 0 (NaN is not). */
+NP_TEST2(logical_and, a, b, (a != 0) & (b != 0))
+NP_CPU(logical_and)(np_frame *f) { return np_map_test(f, run_logical_and); }
+
+/* logical_or(a, b): true where one or both are not 0 (NaN is not). */
+NP_TEST2(logical_or, a, b, (a != 0) | (b != 0))
+NP_CPU(logical_or)(np_frame *f) { return np_map_test(f, run_logical_or); }
+
+/* logical_xor(a, b): true where exactly one is not 0 (NaN is not). */
+NP_TEST2(logical_xor, a, b, (a != 0) ^ (b != 0))
+NP_CPU(logical_xor)(np_frame *f) { return np_map_test(f, run_logical_xor); }
+
+/* isclose(a, b, {rtol=1e-5, atol=1e-8, equal_nan=false}): true where a == b or |a - b| <= atol + rtol |b|, in double. An
+ * infinity is close to itself alone, NaN to nothing or, with equal_nan, to NaN. neap.allclose answers for all. */
+typedef struct closeness {
+    double rtol, atol;
+    bool equal_nan;
+} closeness;
+static inline bool is_close(double a, double b, closeness k)
+{
+    double apart = fabs(a - b);
+    bool near = (apart <= k.atol + k.rtol * fabs(b)) & (apart < (double)INFINITY);
+    return near | (k.equal_nan & (a != a) & (b != b));
+}
+#define CLOSE_RUN(S, T) \
+    NP_RUN2_WITH(isclose, S, bool, T, closeness, k, a, b, (a == b) | is_close((double)a, (double)b, k))
+CLOSE_RUN(f32, float)
+CLOSE_RUN(f64, double)
+CLOSE_RUN(i64, int64_t)
+CLOSE_RUN(i32, int32_t)
+CLOSE_RUN(i8, int8_t)
+CLOSE_RUN(u8, uint8_t)
+CLOSE_RUN(u1, bool)
+NP_RUNS(isclose) = {NP_FLOAT_ROWS(isclose), NP_INT_ROWS(isclose)};
+NP_CPU(isclose)(np_frame *f)
+{
+    closeness k = {f->attr[0].f, f->attr[1].f, f->attr[2].i != 0};
+    return np_map_to(f, run_isclose, NEAP_BOOL, &k);
+}
+
 #ifdef NP_BASE_ONLY
+static bool infer_close(np_frame *f)
+{
+    double rtol = f->attr[0].f, atol = f->attr[1].f;
+    if (rtol >= 0 && atol >= 0) return np_infer_compare(f);
+    np_fail(f->c, NEAP_E_ARG, "rtol is %g and atol %g; neither may be negative", rtol, atol);
+    return false;
+}
+static bool sample_close(np_sampler *s, int i)
+{
+    s->attr[0] = (np_attr){.f = 0.3, .has = 1};
+    s->attr[1] = (np_attr){.f = 0.1, .has = 1};
+    s->attr[2] = (np_attr){.i = 0, .has = 1};
+    return np_sample_binary(s, i);
+}
+NP_OP(isclose) = {NP_NAMED(isclose),
+                  .args = "a:N b:N ; rtol:float=1e-5 atol:float=1e-8 equal_nan:bool=false -> y:T",
+                  .tags = NP_POINTWISE | NP_CHEAP | NP_NODIFF, .infer = infer_close, .sample = sample_close};
+
 static bool infer_test(np_frame *f)
 {
     if (!np_infer_same(f)) return false;
@@ -64,6 +122,9 @@ COMPARE_OP(lt)
 COMPARE_OP(le)
 COMPARE_OP(gt)
 COMPARE_OP(ge)
+COMPARE_OP(logical_and)
+COMPARE_OP(logical_or)
+COMPARE_OP(logical_xor)
 TEST_OP(isnan)
 TEST_OP(isinf)
 TEST_OP(isfinite)

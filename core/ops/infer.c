@@ -210,15 +210,15 @@ bool np_infer_compare(np_frame *f)
     return true;
 }
 
-static bool no_bool(np_frame *f)
+bool np_no_bool(np_frame *f)
 {
     if (f->compute != NEAP_BOOL) return true;
     np_fail(f->c, NEAP_E_DTYPE,
             "not defined for bool tensors; use bitwise_xor, bitwise_not or x:to(\"int64\")");
     return false;
 }
-bool np_infer_same_number(np_frame *f) { return np_infer_same(f) && no_bool(f); }
-bool np_infer_binary_number(np_frame *f) { return np_infer_binary(f) && no_bool(f); }
+bool np_infer_same_number(np_frame *f) { return np_infer_same(f) && np_no_bool(f); }
+bool np_infer_binary_number(np_frame *f) { return np_infer_binary(f) && np_no_bool(f); }
 
 /* ---- reductions */
 

@@ -274,6 +274,7 @@ bool np_infer_same(np_frame *f);   /* one result like in[0]; any dtype */
 bool np_infer_float(np_frame *f);  /* like in[0]; integers become the default float dtype; f->compute set */
 bool np_infer_binary(np_frame *f); /* broadcast in[0], in[1]; promote; f->compute = result dtype */
 bool np_infer_binary_float(np_frame *f); /* the same, integers give float */
+bool np_no_bool(np_frame *f);            /* f->compute is bool: E-DTYPE */
 bool np_infer_same_number(np_frame *f);  /* as np_infer_same and np_infer_binary; bool is refused */
 bool np_infer_binary_number(np_frame *f);
 bool np_infer_compare(np_frame *f); /* broadcast, bool result, f->compute = promoted dtype */

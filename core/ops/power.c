@@ -59,6 +59,7 @@ NP_OP(rsqrt) = {NP_NAMED(rsqrt),
                 .infer = np_infer_float,
                 .grad = rsqrt_grad,
                 .sample = np_sample_unary_positive};
+NP_INPLACE_OP(rsqrt_, rsqrt);
 #endif
 
 static inline int64_t i_pow(int64_t a, int64_t n)

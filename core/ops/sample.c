@@ -139,6 +139,7 @@ static bool unary(np_sampler *s, int i, double lo, double hi, double gap)
 
 bool np_sample_unary(np_sampler *s, int i) { return unary(s, i, -1.9, 1.9, 0.1); }
 bool np_sample_unary_positive(np_sampler *s, int i) { return unary(s, i, 0.2, 3, 0); }
+bool np_sample_unary_in(np_sampler *s, int i, double lo, double hi) { return unary(s, i, lo, hi, 0); }
 
 static const struct binary_case {
     const char *label;

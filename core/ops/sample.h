@@ -30,6 +30,7 @@ void np_s_number(np_sampler *s, double v);                           /* a number
 /* Ready ones. Unary: contiguous, transposed, strided, 0-dim, empty, 3-d. */
 bool np_sample_unary(np_sampler *s, int i);          /* values in [-2, 2] away from 0 */
 bool np_sample_unary_positive(np_sampler *s, int i); /* (0.2, 3) */
+bool np_sample_unary_in(np_sampler *s, int i, double lo, double hi);
 bool np_sample_binary(np_sampler *s, int i); /* same shape, broadcast row, column, 0-dim, number, empty */
 bool np_sample_binary_positive(np_sampler *s, int i); /* second operand in (0.5, 2) */
 

@@ -54,3 +54,88 @@ NP_OP(cos) = {
 NP_INPLACE_OP(sin_, sin);
 NP_INPLACE_OP(cos_, cos);
 #endif
+
+/* tan(x): the tangent of x in radians. */
+NP_MAP1(tan, x, V_PICK(x, tanf, tan))
+NP_CPU(tan)(np_frame *f) { return np_map(f, run_tan, NULL); }
+
+/* asin(x): the angle in [-pi/2, pi/2] whose sine is x; NaN outside of [-1, 1]. */
+NP_MAP1(asin, x, V_PICK(x, asinf, asin))
+NP_CPU(asin)(np_frame *f) { return np_map(f, run_asin, NULL); }
+
+/* acos(x): the angle in [0, pi] whose cosine is x; NaN outside of [-1, 1]. */
+NP_MAP1(acos, x, V_PICK(x, acosf, acos))
+NP_CPU(acos)(np_frame *f) { return np_map(f, run_acos, NULL); }
+
+/* atan(x): the angle in (-pi/2, pi/2) whose tangent is x. */
+NP_MAP1(atan, x, V_PICK(x, atanf, atan))
+NP_CPU(atan)(np_frame *f) { return np_map(f, run_atan, NULL); }
+
+/* sinh(x): the hyperbolic sine, (e^x - e^-x) / 2. */
+NP_MAP1(sinh, x, V_PICK(x, sinhf, sinh))
+NP_CPU(sinh)(np_frame *f) { return np_map(f, run_sinh, NULL); }
+
+/* cosh(x): the hyperbolic cosine, (e^x + e^-x) / 2. */
+NP_MAP1(cosh, x, V_PICK(x, coshf, cosh))
+NP_CPU(cosh)(np_frame *f) { return np_map(f, run_cosh, NULL); }
+
+/* asinh(x): the number whose hyperbolic sine is x. */
+NP_MAP1(asinh, x, V_PICK(x, asinhf, asinh))
+NP_CPU(asinh)(np_frame *f) { return np_map(f, run_asinh, NULL); }
+
+/* acosh(x): the number >= 0 whose hyperbolic cosine is x; NaN below 1. */
+NP_MAP1(acosh, x, V_PICK(x, acoshf, acosh))
+NP_CPU(acosh)(np_frame *f) { return np_map(f, run_acosh, NULL); }
+
+/* atanh(x): the number whose hyperbolic tangent is x; infinite at -1 and 1, NaN beyond. */
+NP_MAP1(atanh, x, V_PICK(x, atanhf, atanh))
+NP_CPU(atanh)(np_frame *f) { return np_map(f, run_atanh, NULL); }
+
+#ifdef NP_BASE_ONLY
+static void tan_grad(np_back *b) /* 1 + y^2 */
+{
+    b->dx[0] = np_mul0(b, b->g[0], np_add(b, np_square(b, b->saved[0]), np_num(b, 1)));
+}
+/* g / sqrt(1 - x^2) */
+static neap_tensor *over_cosine(np_back *b)
+{
+    return np_mul0(b, b->g[0], np_rsqrt(b, np_sub(b, np_num(b, 1), np_square(b, b->saved[0]))));
+}
+static void asin_grad(np_back *b) { b->dx[0] = over_cosine(b); }
+static void acos_grad(np_back *b) { b->dx[0] = np_neg(b, over_cosine(b)); }
+static void atan_grad(np_back *b)
+{
+    b->dx[0] = np_div(b, b->g[0], np_add(b, np_square(b, b->saved[0]), np_num(b, 1)));
+}
+static void sinh_grad(np_back *b) { b->dx[0] = np_mul0(b, b->g[0], np_cosh(b, b->saved[0])); }
+static void cosh_grad(np_back *b) { b->dx[0] = np_mul0(b, b->g[0], np_sinh(b, b->saved[0])); }
+static void asinh_grad(np_back *b)
+{
+    b->dx[0] = np_mul(b, b->g[0], np_rsqrt(b, np_add(b, np_square(b, b->saved[0]), np_num(b, 1))));
+}
+static void acosh_grad(np_back *b)
+{
+    b->dx[0] = np_mul0(b, b->g[0], np_rsqrt(b, np_sub(b, np_square(b, b->saved[0]), np_num(b, 1))));
+}
+static void atanh_grad(np_back *b)
+{
+    b->dx[0] = np_div0(b, b->g[0], np_sub(b, np_num(b, 1), np_square(b, b->saved[0])));
+}
+static bool sample_below_one(np_sampler *s, int i) { return np_sample_unary_in(s, i, -0.9, 0.9); }
+static bool sample_above_one(np_sampler *s, int i) { return np_sample_unary_in(s, i, 1.2, 3); }
+
+#define TRIG_OP(opname, saved, sampler) \
+    NP_OP(opname) = {NP_NAMED(opname), .args = "x:T -> y:T",    .tags = NP_POINTWISE | NP_CHEAP, \
+                     .save = {saved},  .infer = np_infer_float, .grad = opname##_grad, \
+                     .sample = sampler}; \
+    NP_INPLACE_OP(opname##_, opname);
+TRIG_OP(tan, NP_OUT(0), sample_below_one)
+TRIG_OP(asin, NP_IN(0), sample_below_one)
+TRIG_OP(acos, NP_IN(0), sample_below_one)
+TRIG_OP(atan, NP_IN(0), np_sample_unary)
+TRIG_OP(sinh, NP_IN(0), np_sample_unary)
+TRIG_OP(cosh, NP_IN(0), np_sample_unary)
+TRIG_OP(asinh, NP_IN(0), np_sample_unary)
+TRIG_OP(acosh, NP_IN(0), sample_above_one)
+TRIG_OP(atanh, NP_IN(0), sample_below_one)
+#endif

@@ -84,6 +84,56 @@
         } \
     }
 
+/* Three operands, and operands beside a struct behind np_map's arg: k is a copy of it. */
+#define NP_RUN3(name, S, R, T, A, k, a, b, c, expr) \
+    static void run_##name##_##S(void *arg, int64_t n_, char **p, const int64_t *s) \
+    { \
+        const A k = *(const A *)arg; \
+        (void)k; \
+        R *out_ = (R *)p[0]; \
+        const T *pa = (const T *)p[1], *pb = (const T *)p[2], *pc = (const T *)p[3]; \
+        if (s[1] && s[2] && s[3]) { \
+            NP_IVDEP for (int64_t i_ = 0; i_ < n_; i_++) \
+            { \
+                const T a = pa[i_], b = pb[i_], c = pc[i_]; \
+                out_[i_] = (R)(expr); \
+            } \
+        } else { \
+            const int64_t sa_ = s[1] ? 1 : 0, sb_ = s[2] ? 1 : 0, sc_ = s[3] ? 1 : 0; \
+            NP_IVDEP for (int64_t i_ = 0; i_ < n_; i_++) \
+            { \
+                const T a = pa[i_ * sa_], b = pb[i_ * sb_], c = pc[i_ * sc_]; \
+                out_[i_] = (R)(expr); \
+            } \
+        } \
+    }
+#define NP_RUN2_WITH(name, S, R, T, A, k, a, b, expr) \
+    static void run_##name##_##S(void *arg, int64_t n_, char **p, const int64_t *s) \
+    { \
+        const A k = *(const A *)arg; \
+        R *out_ = (R *)p[0]; \
+        const T *pa = (const T *)p[1], *pb = (const T *)p[2]; \
+        const int64_t sa_ = s[1] ? 1 : 0, sb_ = s[2] ? 1 : 0; \
+        NP_IVDEP for (int64_t i_ = 0; i_ < n_; i_++) \
+        { \
+            const T a = pa[i_ * sa_], b = pb[i_ * sb_]; \
+            out_[i_] = (R)(expr); \
+        } \
+    }
+#define NP_RUN1_WITH(name, S, R, T, A, k, x, expr) \
+    static void run_##name##_##S(void *arg, int64_t n_, char **p, const int64_t *s) \
+    { \
+        const A k = *(const A *)arg; \
+        R *out_ = (R *)p[0]; \
+        const T *px = (const T *)p[1]; \
+        const int64_t step_ = s[1] ? 1 : 0; \
+        NP_IVDEP for (int64_t i_ = 0; i_ < n_; i_++) \
+        { \
+            const T x = px[i_ * step_]; \
+            out_[i_] = (R)(expr); \
+        } \
+    }
+
 #define NP_FLOAT_ROWS(name) \
     [NEAP_FLOAT32] = run_##name##_f32, [NEAP_FLOAT64] = run_##name##_f64, [NEAP_FLOAT16] = run_##name##_f32, \
     [NEAP_BFLOAT16] = run_##name##_f32
@@ -99,6 +149,10 @@
 #define NP_MAP2(name, a, b, expr) \
     NP_RUN2(name, f32, float, float, a, b, expr) \
     NP_RUN2(name, f64, double, double, a, b, expr) NP_RUNS(name) = {NP_FLOAT_ROWS(name)};
+
+#define NP_MAP1_WITH(name, A, k, x, expr) \
+    NP_RUN1_WITH(name, f32, float, float, A, k, x, expr) \
+    NP_RUN1_WITH(name, f64, double, double, A, k, x, expr) NP_RUNS(name) = {NP_FLOAT_ROWS(name)};
 
 /* One expression for floats (fe) and one for integers (ie). _WRAP: integers are seen as unsigned of their width,
  * so that + - * wrap without undefined behaviour; _ANY: as they are. */
