@@ -72,41 +72,6 @@ return function(neap)
     return table.unpack(parts)
   end
 
-  --- Variance over dims (all of them by default). Options: unbiased = true (divides by n - 1), keepdim = false.
-  function ext.var(x, dims, options)
-    tensor("neap.var", x)
-    if type(dims) == "table" and options == nil and dims[1] == nil and next(dims) ~= nil then
-      dims, options = nil, dims
-    end
-    options = util.options("neap.var", options, { "unbiased", "keepdim" })
-    local list = dims
-    if list == nil then
-      list = {}
-      for d = 1, x.ndim do list[d] = d end
-    elseif type(list) ~= "table" then
-      list = { list }
-    end
-    if #list == 0 then return (x - x) end
-    local n = 1
-    for _, d in ipairs(list) do n = n * x:size(wrap_dim("neap.var", x, d)) end
-    local centred = x - x:mean(list, { keepdim = true })
-    local total = (centred * centred):sum(list, { keepdim = options.keepdim or false })
-    return total / math.max(0, options.unbiased == false and n or n - 1)
-  end
-
-  --- The root of a sum of squares; where that is 0, its gradient counts as 0 too.
-  local function root(squares) return neap.where(squares:eq(0), squares, squares:sqrt()) end
-
-  --- Standard deviation: the square root of the variance, with the same arguments.
-  function ext.std(x, dims, options) return root(ext.var(x, dims, options)) end
-
-  --- Euclidean norm over dims (all of them by default). Options: keepdim = false.
-  function ext.norm(x, dims, options)
-    tensor("neap.norm", x)
-    local squares = x * x
-    return root(dims == nil and squares:sum() or squares:sum(dims, options))
-  end
-
   --- A tensor of zeros with the given ids (counting from 1, or base = 0) set to one along a new last dimension.
   -- Reads the ids: one that is no class is an error.
   function ext.one_hot(ids, count, options)

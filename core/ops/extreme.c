@@ -131,7 +131,7 @@ NP_CPU(max_pick)(np_frame *f)
 }
 
 #ifdef NP_BASE_ONLY
-static bool extreme_infer(np_frame *f)
+bool np_infer_extreme(np_frame *f)
 {
     if (!np_infer_dim(f, true)) return false;
     uint32_t mask = np_dim_mask(&f->attr[0], f->in[0]->ndim);
@@ -147,7 +147,7 @@ static bool position_infer(np_frame *f)
     return true;
 }
 /* Saved: x, values, positions. */
-static void extreme_grad(np_back *b)
+void np_extreme_grad(np_back *b)
 {
     neap_tensor *g = b->g[0], *x = b->saved[0], *y = b->saved[1];
     const np_attr *dim = &b->attr[0];
@@ -205,8 +205,8 @@ static bool max_pick_sample(np_sampler *s, int i)
                      .args = "x:T dim:dim? ; keepdim:bool=false base:base -> values:T indices:T", \
                      .tags = NP_REDUCE | NP_CHEAP, \
                      .save = {NP_IN(0), NP_OUT(0), NP_OUT(1)}, \
-                     .infer = extreme_infer, \
-                     .grad = extreme_grad, \
+                     .infer = np_infer_extreme, \
+                     .grad = np_extreme_grad, \
                      .sample = np_sample_dim};
 #define POSITION_OP(opname) \
     NP_OP(opname) = {NP_NAMED(opname), .args = "x:T dim:dim? ; keepdim:bool=false base:base -> indices:T", \
@@ -228,4 +228,57 @@ NP_OP(max_pick) = {NP_NAMED(max_pick),
                    .infer = max_pick_infer,
                    .grad = max_pick_grad,
                    .sample = max_pick_sample};
+#endif
+
+/* ---- extremes over several dims, values only */
+
+/* amax(x, [dims], {keepdim=}): the largest over dims, or of all. The gradient is shared evenly by all equal ones. */
+NP_CPU(amax)(np_frame *f)
+{
+    neap_dtype t = red_type(f->compute);
+    return reduce(f, np_dims_mask(&f->attr[0], f->in[0]->ndim), &max_kinds[t], t, store_value, 0);
+}
+
+/* amin(x, [dims], {keepdim=}): the smallest over dims, or of all. The gradient is shared evenly by all equal ones. */
+NP_CPU(amin)(np_frame *f)
+{
+    neap_dtype t = red_type(f->compute);
+    return reduce(f, np_dims_mask(&f->attr[0], f->in[0]->ndim), &min_kinds[t], t, store_value, 0);
+}
+
+#ifdef NP_BASE_ONLY
+static bool amax_infer(np_frame *f)
+{
+    const neap_tensor *x = f->in[0];
+    char text[128];
+    if (!np_infer_dims(f, (neap_dtype)x->dtype)) return false;
+    uint32_t mask = np_dims_mask(&f->attr[0], x->ndim);
+    for (int d = 0; d < x->ndim; d++) {
+        if (!(mask >> d & 1) || x->shape[d] > 0) continue;
+        np_fail(f->c, NEAP_E_SHAPE, "dimension %d of %s has size 0: there is nothing to choose from",
+                d + f->c->base, np_tensor_text(text, sizeof text, x));
+        return false;
+    }
+    return true;
+}
+/* Saved: x, values. */
+static void amax_grad(np_back *b)
+{
+    const np_attr *a = &b->attr[0];
+    neap_tensor *chosen = np_hold(b, np_eq(b, b->saved[0], np_spread_dims(b, b->saved[1])));
+    neap_tensor *count = np_sum(b, chosen, a->has ? a->v : NULL, a->n, b->attr[1].i != 0);
+    neap_tensor *share = np_spread_dims(b, np_div0(b, b->g[0], count));
+    b->dx[0] = np_where(b, chosen, share, np_num(b, 0));
+}
+static bool amax_sample(np_sampler *s, int i) { return i < 7 && np_sample_dims(s, i); }
+#define AMAX_OP(opname) \
+    NP_OP(opname) = {NP_NAMED(opname), \
+                     .args = "x:T dims:dims? ; keepdim:bool=false -> y:T", \
+                     .tags = NP_REDUCE | NP_CHEAP, \
+                     .save = {NP_IN(0), NP_OUT(0)}, \
+                     .infer = amax_infer, \
+                     .grad = amax_grad, \
+                     .sample = amax_sample};
+AMAX_OP(amax)
+AMAX_OP(amin)
 #endif

@@ -1,5 +1,6 @@
 /* prod.c - products over one or all dimensions; gradients are exact with zeros. */
 #include "ops/cpu/reduce.h"
+#include "ops/cpu/rows.h"
 
 #define PROD_ROW(S, T, F, A) \
     static void prod_row_##S(np_acc *a, const void *px, int64_t n, int64_t at) \
@@ -60,26 +61,101 @@ static inline void put(neap_tensor *t, int64_t i, double v)
     np_store_double((neap_dtype)t->dtype, np_ptr(t) + i * (int64_t)np_itemsize(t), v);
 }
 
-/* prod_others(x, [dim]): for each element the product of all others of its slice; exact with zeros. */
-NP_CPU(prod_others)(np_frame *f)
+/* prod_others(x, [dim]): for each element the product of all others of its slice; exact with zeros.
+ *
+ * A slice is cut into segments: their products first, then what is before and after each segment, then the elements. */
+#define PROD_SEGMENT 256
+typedef struct others_job {
+    const char *x; /* (rows, n), contiguous */
+    char *y;
+    bool f64;
+    int64_t rows, n, segments, per_task;
+    double *product, *before, *after; /* (rows, segments); NULL with one segment */
+} others_job;
+
+#define OTHERS(S, T) \
+    static double segment_product_##S(const T *x, int64_t n) \
+    { \
+        double lane[4] = {1, 1, 1, 1}; \
+        int64_t i = 0; \
+        for (; i + 4 <= n; i += 4) \
+            for (int l = 0; l < 4; l++) lane[l] *= (double)x[i + l]; \
+        for (; i < n; i++) lane[0] *= (double)x[i]; \
+        return (lane[0] * lane[1]) * (lane[2] * lane[3]); \
+    } \
+    static void segment_others_##S(const T *x, T *y, int64_t n, double before, double after) \
+    { \
+        double rest[PROD_SEGMENT]; \
+        for (int64_t i = n - 1; i >= 0; i--) rest[i] = after, after *= (double)x[i]; \
+        for (int64_t i = 0; i < n; i++) y[i] = (T)(before * rest[i]), before *= (double)x[i]; \
+    }
+OTHERS(f32, float)
+OTHERS(f64, double)
+
+static void others_task(void *arg, int64_t task)
 {
-    const neap_tensor *x = f->in[0];
-    slices s = slices_of(x, &f->attr[0]);
-    for (int64_t k = 0; k < s.count; k++) {
-        double p = 1;
-        for (int64_t i = 0; i < s.n; i++) { /* products before i */
-            int64_t at = slice_at(&s, k, i);
-            put(f->out[0], at, p);
-            p *= element(x, at);
+    const others_job *j = arg;
+    int64_t all = j->rows * j->segments,
+            end = (task + 1) * j->per_task < all ? (task + 1) * j->per_task : all;
+    for (int64_t u = task * j->per_task; u < end; u++) {
+        int64_t first = u % j->segments * PROD_SEGMENT, at = u / j->segments * j->n + first;
+        int64_t n = j->n - first < PROD_SEGMENT ? j->n - first : PROD_SEGMENT;
+        const float *xf = (const float *)(const void *)j->x + at;
+        const double *xd = (const double *)(const void *)j->x + at;
+        if (j->product) {
+            j->product[u] = j->f64 ? segment_product_f64(xd, n) : segment_product_f32(xf, n);
+            continue;
         }
+        double before = j->before ? j->before[u] : 1, after = j->after ? j->after[u] : 1;
+        if (j->f64) segment_others_f64(xd, (double *)(void *)j->y + at, n, before, after);
+        else segment_others_f32(xf, (float *)(void *)j->y + at, n, before, after);
+    }
+}
+
+static inline bool run_others(neap_ctx *c, others_job *j)
+{
+    int64_t all = j->rows * j->segments, tasks = (all + j->per_task - 1) / j->per_task;
+    if (j->segments == 1) return np_parallel(c, tasks, others_task, j);
+    np_mem *mem = &c->devices[0]->mem;
+    size_t bytes = (size_t)all * 2 * sizeof(double);
+    double *work = np_mem_take(mem, bytes, NEAP_WORKSPACE), *other = work ? work + all : NULL;
+    if (!work) return false;
+    j->product = work;
+    bool ok = np_parallel(c, tasks, others_task, j);
+    j->product = NULL, j->before = other, j->after = work;
+    for (int64_t r = 0; r < j->rows; r++) { /* products become what is after each */
+        double *product = work + r * j->segments, *before = other + r * j->segments, p = 1;
+        for (int64_t k = 0; k < j->segments; k++) before[k] = p, p *= product[k];
         p = 1;
-        for (int64_t i = s.n - 1; i >= 0; i--) { /* times products after i */
-            int64_t at = slice_at(&s, k, i);
-            put(f->out[0], at, p * element(f->out[0], at));
-            p *= element(x, at);
+        for (int64_t k = j->segments - 1; k >= 0; k--) {
+            double here = product[k];
+            product[k] = p, p *= here;
         }
     }
-    return true;
+    ok = ok && np_parallel(c, tasks, others_task, j);
+    np_mem_give(mem, work, bytes, NEAP_WORKSPACE);
+    return ok;
+}
+
+NP_CPU(prod_others)(np_frame *f)
+{
+    neap_tensor *x = f->in[0];
+    neap_dtype w = np_wide(f->compute);
+    const np_attr *a = &f->attr[0];
+    int dim = a->has && x->ndim ? (int)(a->i < 0 ? a->i + x->ndim : a->i) : x->ndim - 1;
+    if (x->numel == 0) return true;
+    neap_tensor *rows = np_rows_in(f->c, x, dim, w), *y = rows ? np_rows_out(f, 0, dim, w) : NULL;
+    bool ok = y != NULL;
+    if (ok) {
+        others_job j = {.x = np_ptr(rows), .y = np_ptr(y), .f64 = w == NEAP_FLOAT64};
+        j.n = !a->has ? x->numel : x->ndim ? x->shape[dim] : 1;
+        j.rows = x->numel / j.n;
+        j.segments = (j.n + PROD_SEGMENT - 1) / PROD_SEGMENT;
+        j.per_task = NP_GRAIN / (j.n < PROD_SEGMENT ? j.n : PROD_SEGMENT);
+        ok = run_others(f->c, &j);
+    }
+    np_drop(rows);
+    return np_rows_done(f, 0, dim, y, ok);
 }
 
 /* prod_others_grad(h, x, [dim]): the gradient of sum(h * prod_others(x)) in x. With products of dual numbers

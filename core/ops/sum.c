@@ -15,23 +15,8 @@ SUM_ROW_INT(i32, int32_t)
 SUM_ROW_INT(i8, int8_t)
 SUM_ROW_INT(u8, uint8_t)
 
-/* Sixteen lanes, folded pairwise at the end. */
-#define SUM_ROW_FLOAT(S, T) \
-    static void sum_row_##S(np_acc *a, const void *px, int64_t n, int64_t at) \
-    { \
-        (void)at; \
-        const T *x = px; \
-        double lane[16] = {0}, rest = 0; \
-        int64_t i = 0; \
-        for (; i + 16 <= n; i += 16) \
-            for (int l = 0; l < 16; l++) lane[l] += (double)x[i + l]; \
-        for (; i < n; i++) rest += (double)x[i]; \
-        for (int w = 8; w > 0; w >>= 1) \
-            for (int l = 0; l < w; l++) lane[l] += lane[l + w]; \
-        a->d += lane[0] + rest; \
-    }
-SUM_ROW_FLOAT(f32, float)
-SUM_ROW_FLOAT(f64, double)
+RED_SUM_ROW(sum, f32, float, v, k, v)
+RED_SUM_ROW(sum, f64, double, v, k, v)
 
 #define SUM_COLS(S, T, A) \
     static void sum_cols_##S(void *acc, const void *px, int64_t n) \
@@ -47,7 +32,6 @@ SUM_COLS(i32, int32_t, uint64_t)
 SUM_COLS(i8, int8_t, uint64_t)
 SUM_COLS(u8, uint8_t, uint64_t)
 
-static void sum_merge_d(np_acc *a, const np_acc *b) { a->d += b->d; }
 static void sum_merge_i(np_acc *a, const np_acc *b) { a->i = (int64_t)((uint64_t)a->i + (uint64_t)b->i); }
 
 #define SUM_KIND(S, F) \
@@ -62,7 +46,7 @@ static const red_kind sum_kinds[NEAP_N_DTYPES] = {
 };
 static void store_mean(const red_job *j, int64_t o, const np_acc *a)
 {
-    double sum = j->k->is_int ? (double)a->i : a->d;
+    double sum = j->kind->is_int ? (double)a->i : a->d;
     neap_dtype t = (neap_dtype)j->out[0]->dtype;
     np_store_double(t, np_ptr(j->out[0]) + o * (int64_t)np_dtype_size(t), sum / (double)j->n);
 }

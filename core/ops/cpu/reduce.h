@@ -21,20 +21,23 @@ typedef struct np_acc {
         int64_t i;
     };
     int64_t at; /* extremes: position, -1 none yet */
+    double
+        k; /* of the reduction or of this result: the exponent of a norm, the mean that a variance is about */
 } np_acc;
 
 /* How to reduce elements of one compute type. */
 typedef struct red_kind {
     np_acc start;
     void (*row)(np_acc *a, const void *x, int64_t n,
-                int64_t at);                           /* n dense elements, the first is number `at` */
-    void (*merge)(np_acc *a, const np_acc *b);         /* b comes after a */
-    void (*cols)(void *acc, const void *x, int64_t n); /* 8-byte accumulators, or NULL */
-    bool is_int;                                       /* the accumulator is .i */
+                int64_t at);                   /* n dense elements, the first is number `at` */
+    void (*merge)(np_acc *a, const np_acc *b); /* b comes after a */
+    /* or NULL; 8-byte accumulators, behind RED_COLS of them the k of each column */
+    void (*cols)(void *acc, const void *x, int64_t n);
+    bool is_int; /* the accumulator is .i */
 } red_kind;
 
 typedef struct red_job {
-    const red_kind *k;
+    const red_kind *kind;
     neap_dtype type, dtype; /* of the run, of the memory */
     const char *x;
     int nk, nr; /* merged kept and reduced dims, outermost first; byte strides */
@@ -42,12 +45,72 @@ typedef struct red_job {
     int64_t m, n; /* results, elements per result */
     void (*store)(const struct red_job *j, int64_t o, const np_acc *a);
     neap_tensor *out[2];
-    int64_t base; /* added to stored positions */
+    int64_t base;     /* added to stored positions */
+    double k;         /* np_acc.k of all results, or */
+    const double *ks; /* of each */
+    void *user;       /* of store */
     /* cutting */
     int64_t parts, part_n; /* pieces of a reduction; rows per task otherwise */
     int64_t cols, col_tasks;
     np_acc *partial;
 } red_job;
+
+static inline np_acc red_start(const red_job *j, int64_t o)
+{
+    np_acc a = j->kind->start;
+    a.k = j->ks ? j->ks[o] : j->k;
+    return a;
+}
+
+/* Sums of an expression over elements v (double) and the reduction's k: sixteen lanes, folded pairwise at the end, and
+ * the same by columns. */
+#define RED_SUM_ROW(name, S, T, v, K, expr) \
+    static void name##_row_##S(np_acc *a, const void *px, int64_t n, int64_t at) \
+    { \
+        (void)at; \
+        const T *x_ = px; \
+        const double K = a->k; \
+        (void)K; \
+        double lane[16] = {0}, rest = 0; \
+        int64_t i_ = 0; \
+        for (; i_ + 16 <= n; i_ += 16) \
+            for (int l = 0; l < 16; l++) { \
+                const double v = (double)x_[i_ + l]; \
+                lane[l] += (expr); \
+            } \
+        for (; i_ < n; i_++) { \
+            const double v = (double)x_[i_]; \
+            rest += (expr); \
+        } \
+        for (int w = 8; w > 0; w >>= 1) \
+            for (int l = 0; l < w; l++) lane[l] += lane[l + w]; \
+        a->d += lane[0] + rest; \
+    }
+#define RED_SUM_COLS(name, S, T, v, K, expr) \
+    static void name##_cols_##S(void *acc, const void *px, int64_t n) \
+    { \
+        double *a_ = acc; \
+        const T *x_ = px; \
+        NP_IVDEP for (int64_t i_ = 0; i_ < n; i_++) \
+        { \
+            const double v = (double)x_[i_], K = a_[RED_COLS + i_]; \
+            (void)K; \
+            a_[i_] += (expr); \
+        } \
+    }
+/* float and double; other dtypes are folded as one of them. */
+#define RED_SUM_FLOATS(name, v, K, expr) \
+    RED_SUM_ROW(name, f32, float, v, K, expr) \
+    RED_SUM_ROW(name, f64, double, v, K, expr) \
+    RED_SUM_COLS(name, f32, float, v, K, expr) \
+    RED_SUM_COLS(name, f64, double, v, K, expr) \
+    static const red_kind name##_kinds[NEAP_N_DTYPES] = { \
+        [NEAP_FLOAT32] = {.row = name##_row_f32, .merge = sum_merge_d, .cols = name##_cols_f32}, \
+        [NEAP_FLOAT64] = {.row = name##_row_f64, .merge = sum_merge_d, .cols = name##_cols_f64}};
+static inline void sum_merge_d(np_acc *a, const np_acc *b) { a->d += b->d; }
+
+/* Folded as float or double, whatever it is. */
+static inline neap_dtype red_float(neap_dtype t) { return np_is_float(t) ? np_run_type(t) : NEAP_FLOAT64; }
 
 #define KIND_F(name, S, F, V) \
     { \
@@ -66,7 +129,7 @@ static inline void store_value(const red_job *j, int64_t o, const np_acc *a)
 {
     neap_dtype t = (neap_dtype)j->out[0]->dtype;
     char *y = np_ptr(j->out[0]) + o * (int64_t)np_dtype_size(t);
-    if (j->k->is_int) np_store_int(t, y, a->i);
+    if (j->kind->is_int) np_store_int(t, y, a->i);
     else if (t == NEAP_FLOAT32) *(float *)(void *)y = (float)a->d;
     else np_store_double(t, y, a->d);
 }
@@ -87,12 +150,12 @@ static inline void fold(const red_job *j, int64_t o, int64_t lo, int64_t hi, np_
         for (int d = in - 1; d >= 0; d--) q += rest % j->rshape[d] * j->rstride[d], rest /= j->rshape[d];
         if (len > hi - at) len = hi - at;
         if (step == size && j->dtype == j->type) {
-            j->k->row(a, q, len, at);
+            j->kind->row(a, q, len, at);
         } else {
             for (int64_t i = 0; i < len; i += NP_BLOCK) {
                 int64_t n = len - i < NP_BLOCK ? len - i : NP_BLOCK;
                 np_block_load(j->type, buf, j->dtype, q + i * step, step, n);
-                j->k->row(a, buf, n, at + i);
+                j->kind->row(a, buf, n, at + i);
             }
         }
         at += len;
@@ -104,7 +167,7 @@ static inline void row_task(void *arg, int64_t task)
     const red_job *j = arg;
     int64_t end = (task + 1) * j->part_n < j->m ? (task + 1) * j->part_n : j->m;
     for (int64_t o = task * j->part_n; o < end; o++) {
-        np_acc a = j->k->start;
+        np_acc a = red_start(j, o);
         fold(j, o, 0, j->n, &a);
         j->store(j, o, &a);
     }
@@ -115,7 +178,7 @@ static inline void part_task(void *arg, int64_t task)
     const red_job *j = arg;
     int64_t o = task / j->parts, lo = task % j->parts * j->part_n;
     int64_t hi = lo + j->part_n < j->n ? lo + j->part_n : j->n;
-    j->partial[task] = j->k->start;
+    j->partial[task] = red_start(j, o);
     if (lo < hi) fold(j, o, lo, hi, &j->partial[task]);
 }
 
@@ -129,8 +192,8 @@ static inline bool run_parts(neap_ctx *c, red_job *j)
     j->part_n = (j->n + j->parts - 1) / j->parts;
     if (!np_parallel(c, j->m * j->parts, part_task, j)) return false;
     for (int64_t o = 0; o < j->m; o++) {
-        np_acc a = j->k->start;
-        for (int64_t k = 0; k < j->parts; k++) j->k->merge(&a, &partial[o * j->parts + k]);
+        np_acc a = red_start(j, o);
+        for (int64_t k = 0; k < j->parts; k++) j->kind->merge(&a, &partial[o * j->parts + k]);
         j->store(j, o, &a);
     }
     return true;
@@ -145,7 +208,7 @@ static inline bool run_rows(neap_ctx *c, red_job *j)
 
 /* Rows [lo, hi) of a block of columns into 8-byte accumulators. */
 static inline void fold_cols(const red_job *j, int64_t outer, int64_t col, int64_t n, int64_t lo, int64_t hi,
-                             uint64_t *acc)
+                             void *acc)
 {
     int64_t size = (int64_t)np_dtype_size(j->dtype);
     const char *p = j->x + col * size;
@@ -157,7 +220,7 @@ static inline void fold_cols(const red_job *j, int64_t outer, int64_t col, int64
             np_block_load(j->type, buf, j->dtype, q, size, n);
             q = (const char *)buf;
         }
-        j->k->cols(acc, q, n);
+        j->kind->cols(acc, q, n);
     }
 }
 
@@ -168,10 +231,14 @@ static inline void col_task(void *arg, int64_t task)
     int64_t outer = block / j->col_tasks, col = block % j->col_tasks * RED_COLS;
     int64_t n = j->cols - col < RED_COLS ? j->cols - col : RED_COLS;
     int64_t lo = part * j->part_n, hi = lo + j->part_n < j->n ? lo + j->part_n : j->n;
-    uint64_t acc[RED_COLS] = {0};
-    fold_cols(j, outer, col, n, lo, hi, acc);
+    union {
+        uint64_t sum[RED_COLS];
+        double k[2 * RED_COLS];
+    } acc = {{0}};
+    for (int64_t i = 0; i < n; i++) acc.k[RED_COLS + i] = j->ks ? j->ks[outer * j->cols + col + i] : j->k;
+    fold_cols(j, outer, col, n, lo, hi, &acc);
     for (int64_t i = 0; i < n; i++) {
-        np_acc a = {.i = (int64_t)acc[i], .at = -1};
+        np_acc a = {.i = (int64_t)acc.sum[i], .at = -1};
         if (j->parts == 1) j->store(j, outer * j->cols + col + i, &a);
         else j->partial[task * RED_COLS + i] = a;
     }
@@ -195,9 +262,9 @@ static inline bool run_cols(neap_ctx *c, red_job *j)
         int64_t outer = b / j->col_tasks, col = b % j->col_tasks * RED_COLS;
         int64_t n = j->cols - col < RED_COLS ? j->cols - col : RED_COLS;
         for (int64_t i = 0; i < n; i++) {
-            np_acc a = j->k->start;
+            np_acc a = red_start(j, outer * j->cols + col + i);
             for (int64_t k = 0; k < j->parts; k++)
-                j->k->merge(&a, &partial[(b * j->parts + k) * RED_COLS + i]);
+                j->kind->merge(&a, &partial[(b * j->parts + k) * RED_COLS + i]);
             j->store(j, outer * j->cols + col + i, &a);
         }
     }
@@ -216,20 +283,19 @@ static inline void push_dim(int *n, int64_t *shape, int64_t *stride, int64_t siz
     ++*n;
 }
 
-/* Reduces dims `mask` of in[0] into out[0] (and out[1]). `kinds` by run type. */
-static inline bool reduce(np_frame *f, uint32_t mask, const red_kind *k, neap_dtype type,
-                          void (*store)(const red_job *, int64_t, const np_acc *), int64_t base)
+/* The reduction of dims `mask` of in[0] into out[0] (and out[1]), whose elements are folded as `type`. */
+static inline red_job red_begin(np_frame *f, uint32_t mask, const red_kind *k, neap_dtype type,
+                                void (*store)(const red_job *, int64_t, const np_acc *))
 {
     const neap_tensor *x = f->in[0];
-    red_job j = {.k = k,
+    red_job j = {.kind = k,
                  .type = type,
                  .dtype = (neap_dtype)x->dtype,
                  .x = np_ptr(x),
                  .m = 1,
                  .n = 1,
                  .store = store,
-                 .out = {f->out[0], f->n_out > 1 ? f->out[1] : NULL},
-                 .base = base};
+                 .out = {f->out[0], f->n_out > 1 ? f->out[1] : NULL}};
     int64_t size = (int64_t)np_itemsize(x);
     for (int d = 0; d < x->ndim; d++) {
         bool reduced = mask >> d & 1;
@@ -237,10 +303,22 @@ static inline bool reduce(np_frame *f, uint32_t mask, const red_kind *k, neap_dt
         if (reduced) push_dim(&j.nr, j.rshape, j.rstride, x->shape[d], x->stride[d] * size);
         else push_dim(&j.nk, j.kshape, j.kstride, x->shape[d], x->stride[d] * size);
     }
-    if (j.m == 0) return true;
-    bool by_cols =
-        k->cols && j.n > 0 && j.nr == 1 && j.nk > 0 && j.kstride[j.nk - 1] == size && j.rstride[0] != size;
-    return by_cols ? run_cols(f->c, &j) : run_rows(f->c, &j);
+    return j;
+}
+static inline bool red_run(neap_ctx *c, red_job *j)
+{
+    int64_t size = (int64_t)np_sizes[j->dtype];
+    if (j->m == 0) return true;
+    bool by_cols = j->kind->cols && j->n > 0 && j->nr == 1 && j->nk > 0 && j->kstride[j->nk - 1] == size &&
+                   j->rstride[0] != size;
+    return by_cols ? run_cols(c, j) : run_rows(c, j);
+}
+static inline bool reduce(np_frame *f, uint32_t mask, const red_kind *k, neap_dtype type,
+                          void (*store)(const red_job *, int64_t, const np_acc *), int64_t base)
+{
+    red_job j = red_begin(f, mask, k, type, store);
+    j.base = base;
+    return red_run(f->c, &j);
 }
 
 /* Bool counts and compares as uint8; half types as float. */
@@ -252,5 +330,9 @@ static inline neap_dtype red_type(neap_dtype t) { return np_run_type(t); }
 bool np_x_shape(np_back *b, int *ndim, int64_t *shape);
 neap_tensor *np_spread_dims(np_back *b, neap_tensor *g); /* attributes: dims?, keepdim */
 neap_tensor *np_spread_dim(np_back *b, neap_tensor *g);  /* attributes: dim?, keepdim */
+
+/* ---- ops that choose one element: max, min, median (extreme.c). Attributes: dim?, keepdim, base */
+bool np_infer_extreme(np_frame *f);
+void np_extreme_grad(np_back *b);
 
 #endif
