@@ -7,85 +7,8 @@
  * randint(1, 6) is a die. */
 #include <float.h>
 
-#include "ops/cpu/loops.h"
+#include "ops/cpu/random.h"
 #include "ops/sample.h"
-
-/* ---- words in blocks */
-
-#define RNG_WORDS 256 /* words made at a time: four Philox blocks of 64 */
-
-/* Sixteen counters in vectors of 64-bit lanes; only the low half of a lane counts, its high half is rubbish that
- * the 32-bit products ignore. */
-#if defined(__AVX2__)
-typedef __m256i rng_vec;
-#define RV_MUL(a, b) _mm256_mul_epu32(a, b)
-#define RV_XOR(a, b) _mm256_xor_si256(a, b)
-#define RV_HIGH(a) _mm256_srli_epi64(a, 32)
-#define RV_ALL(x) _mm256_set1_epi64x((int64_t)(uint64_t)(x))
-#elif defined(__SSE2__)
-typedef __m128i rng_vec;
-#define RV_MUL(a, b) _mm_mul_epu32(a, b)
-#define RV_XOR(a, b) _mm_xor_si128(a, b)
-#define RV_HIGH(a) _mm_srli_epi64(a, 32)
-#define RV_ALL(x) _mm_set1_epi64x((int64_t)(uint64_t)(x))
-#endif
-
-/* Words [64 k, 64 k + 64) of a range, as np_rng_bits gives them one by one. */
-static inline void rng_block(np_rng_range r, int64_t k, uint32_t *w)
-{
-    uint64_t first = r.offset + 16 * (uint64_t)k;
-#if defined(__SSE2__)
-    enum { LANES = sizeof(rng_vec) / 8, VECS = 16 / LANES, GROUP = 4 };
-    const rng_vec m0 = RV_ALL(0xD2511F53u), m1 = RV_ALL(0xCD9E8D57u);
-    for (int v = 0; v < VECS; v += GROUP) { /* four at a time hide the latency of the products */
-        rng_vec c0[GROUP], c1[GROUP], c2[GROUP], c3[GROUP];
-        for (int g = 0; g < GROUP; g++) {
-            uint64_t at[LANES];
-            for (int l = 0; l < LANES; l++) at[l] = first + (uint64_t)((v + g) * LANES + l);
-            memcpy(&c0[g], at, sizeof at);
-            c1[g] = RV_HIGH(c0[g]), c2[g] = c3[g] = RV_ALL(0);
-        }
-        uint32_t k0 = (uint32_t)r.seed, k1 = (uint32_t)(r.seed >> 32);
-        for (int round = 0; round < 10; round++) { /* SAME-ORDER np_philox */
-            const rng_vec key0 = RV_ALL(k0), key1 = RV_ALL(k1);
-            for (int g = 0; g < GROUP; g++) {
-                rng_vec p0 = RV_MUL(c0[g], m0), p1 = RV_MUL(c2[g], m1);
-                c0[g] = RV_XOR(RV_XOR(RV_HIGH(p1), c1[g]), key0);
-                c2[g] = RV_XOR(RV_XOR(RV_HIGH(p0), c3[g]), key1);
-                c1[g] = p1, c3[g] = p0;
-            }
-            k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
-        }
-        uint64_t out[4][GROUP * LANES];
-        memcpy(out[0], c0, sizeof c0), memcpy(out[1], c1, sizeof c1);
-        memcpy(out[2], c2, sizeof c2), memcpy(out[3], c3, sizeof c3);
-        for (int j = 0; j < 4; j++)
-            for (int l = 0; l < GROUP * LANES; l++) w[16 * j + v * LANES + l] = (uint32_t)out[j][l];
-    }
-#else
-    for (int l = 0; l < 16; l++) {
-        uint32_t out[4];
-        np_philox(r.seed, first + (uint64_t)l, out);
-        for (int j = 0; j < 4; j++) w[16 * j + l] = out[j];
-    }
-#endif
-}
-
-/* n words from word `begin`, a multiple of 64; n <= RNG_WORDS. w has room for RNG_WORDS. */
-static inline void rng_words(np_rng_range r, int64_t begin, int64_t n, uint32_t *w)
-{
-    for (int64_t i = 0; i < n; i += 64) rng_block(r, (begin + i) / 64, w + i);
-}
-
-static inline uint64_t word64(const uint32_t *w) { return (uint64_t)w[0] | (uint64_t)w[1] << 32; }
-static inline double uniform64(uint64_t u) { return (double)(u >> 11) * 0x1p-53; }
-
-/* High half of the product: an integer below `span` without division; span 0 stands for 2^64. */
-static inline uint64_t below(uint64_t u, uint64_t span)
-{
-    __extension__ typedef unsigned __int128 wide;
-    return span ? (uint64_t)(((wide)u * span) >> 64) : u;
-}
 
 /* ---- filling: values of one block of elements in float, double or int64, then stored as the tensor's dtype */
 
@@ -158,6 +81,23 @@ static void normal_f64(const fill_job *j, const uint32_t *w, int64_t n, void *ou
         y[2 * i + 1] = j->a + r * sin(v);
     }
 }
+/* -log(u) / rate with u strictly between 0 and 1. */
+static void exponential_f32(const fill_job *j, const uint32_t *w, int64_t n, void *out)
+{
+    float *y = out, scale = (float)(-1 / j->a);
+    for (int64_t i = 0; i < n; i++) y[i] = v_log_f(((float)(w[i] >> 9) + 0.5f) * 0x1p-23f) * scale;
+}
+static void exponential_f64(const fill_job *j, const uint32_t *w, int64_t n, void *out)
+{
+    double *y = out;
+    for (int64_t i = 0; i < n; i++) y[i] = log(((double)(word64(w + 2 * i) >> 12) + 0.5) * 0x1p-52) / -j->a;
+}
+/* 1 with probability a. */
+static void bernoulli_bits(const fill_job *j, const uint32_t *w, int64_t n, void *out)
+{
+    float *y = out;
+    for (int64_t i = 0; i < n; i++) y[i] = (double)w[i] * 0x1p-32 < j->a ? 1.0f : 0.0f;
+}
 static void integers(const fill_job *j, const uint32_t *w, int64_t n, void *out)
 {
     int64_t *y = out;
@@ -227,6 +167,28 @@ static bool float_factory_infer(np_frame *f)
     const np_attr *a = f->attr;
     return factory(f, a[0].n, a[0].v, &a[1], &a[2], default_float(f->c)) && floats_only(f);
 }
+static bool probability_ok(np_frame *f)
+{
+    double p = f->attr[0].f;
+    if (p >= 0 && p <= 1) return true;
+    np_fail(f->c, NEAP_E_ARG, "the probability is %g; it must lie between 0 and 1", p);
+    return false;
+}
+static bool moments_ok(np_frame *f)
+{
+    double mean = f->attr[0].f, std = f->attr[1].f;
+    if (isfinite(mean) && isfinite(std) && std >= 0) return true;
+    np_fail(f->c, NEAP_E_ARG,
+            "the mean is %g and the standard deviation %g; both must be finite, the latter not "
+            "negative",
+            mean, std);
+    return false;
+}
+static bool normal_factory_infer(np_frame *f)
+{
+    const np_attr *a = f->attr;
+    return moments_ok(f) && factory(f, a[2].n, a[2].v, &a[3], &a[4], default_float(f->c)) && floats_only(f);
+}
 static bool sample_factory(np_sampler *s, int i)
 {
     static const char *const labels[] = {"vector", "matrix", "0-dim", "empty"};
@@ -240,6 +202,14 @@ static bool sample_factory(np_sampler *s, int i)
     s->attr[1] = (np_attr){.i = s->dtype, .has = 1};
     return !s->large || i == 0;
 }
+static bool sample_normal(np_sampler *s, int i)
+{
+    if (!sample_factory(s, i)) return false;
+    s->attr[3] = s->attr[1], s->attr[2] = s->attr[0];
+    s->attr[0] = (np_attr){.f = 1, .has = 1};
+    s->attr[1] = (np_attr){.f = 2, .has = 1};
+    return true;
+}
 
 #endif
 
@@ -250,6 +220,9 @@ NP_CPU(rand)(np_frame *f) { return fill_floats(f, uniform_f32, uniform_f64, 0, 1
 
 /* randn(shape, {dtype=, device=, generator=}): normal with mean 0 and standard deviation 1. neap.randn(2, 3). */
 NP_CPU(randn)(np_frame *f) { return fill_floats(f, normal_f32, normal_f64, 0, 1); }
+
+/* normal(mean, std, shape, {dtype=, device=, generator=}): normal values. neap.normal(0, 0.02, {2, 3}). */
+NP_CPU(normal)(np_frame *f) { return fill_floats(f, normal_f32, normal_f64, f->attr[0].f, f->attr[1].f); }
 
 /* randint(low, high, shape, {dtype=, device=, generator=}): integers from low to high, both included; int64.
  * neap.randint(1, 6, {2, 3}). */
@@ -344,6 +317,11 @@ NP_OP(rand) = {NP_NAMED(rand), .args = "shape:shape ; dtype:dtype? device:device
 NP_OP(randn) = {NP_NAMED(randn), .args = "shape:shape ; dtype:dtype? device:device? generator:gen? -> y:T",
                 .tags = NP_RANDOM | NP_FACTORY | NP_CHEAP | NP_NODIFF, .infer = float_factory_infer,
                 .sample = sample_factory};
+NP_OP(normal) = {
+    NP_NAMED(normal),
+    .args = "mean:float std:float shape:shape ; dtype:dtype? device:device? generator:gen? -> y:T",
+    .tags = NP_RANDOM | NP_FACTORY | NP_CHEAP | NP_NODIFF, .infer = normal_factory_infer,
+    .sample = sample_normal};
 NP_OP(randint) = {NP_NAMED(randint),
                   .args = "low:int high:int shape:shape ; dtype:dtype? device:device? generator:gen? -> y:T",
                   .tags = NP_RANDOM | NP_FACTORY | NP_CHEAP | NP_NODIFF, .infer = randint_infer,
@@ -360,6 +338,24 @@ NP_CPU(uniform_)(np_frame *f) { return fill_floats(f, uniform_f32, uniform_f64, 
 
 /* normal_(x, mean, std, {generator=}): fills x with normal values. */
 NP_CPU(normal_)(np_frame *f) { return fill_floats(f, normal_f32, normal_f64, f->attr[0].f, f->attr[1].f); }
+
+/* exponential_(x, [lambd = 1], {generator=}): fills x with exponential values of mean 1 / lambd. */
+NP_CPU(exponential_)(np_frame *f)
+{
+    return fill_floats(f, exponential_f32, exponential_f64, f->attr[0].f, 0);
+}
+
+/* bernoulli_(x, [p = 0.5], {generator=}): fills x, of any dtype, with ones of probability p and zeros. */
+NP_CPU(bernoulli_)(np_frame *f)
+{
+    fill_job j = {.t = f->out[0],
+                  .rng = f->rng,
+                  .type = NEAP_FLOAT32,
+                  .words = 1,
+                  .fn = bernoulli_bits,
+                  .a = f->attr[0].f};
+    return fill(f->c, &j);
+}
 
 #ifdef NP_BASE_ONLY
 static bool fill_infer(np_frame *f)
@@ -387,15 +383,18 @@ static bool uniform_infer(np_frame *f)
             low, high, np_dtype_name(f->compute), most[f->compute]);
     return false;
 }
-static bool normal_infer(np_frame *f)
+static bool normal_infer(np_frame *f) { return moments_ok(f) && fill_infer(f); }
+static bool exponential_infer(np_frame *f)
 {
-    double mean = f->attr[0].f, std = f->attr[1].f;
-    if (isfinite(mean) && isfinite(std) && std >= 0) return fill_infer(f);
-    np_fail(f->c, NEAP_E_ARG,
-            "the mean is %g and the standard deviation %g; both must be finite, the latter not "
-            "negative",
-            mean, std);
+    if (f->attr[0].f > 0 && isfinite(f->attr[0].f)) return fill_infer(f);
+    np_fail(f->c, NEAP_E_ARG, "the rate lambd is %g; it must be finite and above 0", f->attr[0].f);
     return false;
+}
+static bool bernoulli_fill_infer(np_frame *f)
+{
+    if (!np_infer_same(f) || !probability_ok(f)) return false;
+    f->rng_n = (uint64_t)f->in[0]->numel;
+    return true;
 }
 /* What x was before no longer matters. */
 static void fill_grad(np_back *b) { b->dx[0] = np_mul0(b, np_num(b, 0), b->g[0]); }
@@ -403,6 +402,11 @@ static bool sample_fill(np_sampler *s, int i)
 {
     s->attr[0] = (np_attr){.f = -1, .has = 1};
     s->attr[1] = (np_attr){.f = 2, .has = 1};
+    return np_sample_unary(s, i);
+}
+static bool sample_rate(np_sampler *s, int i)
+{
+    s->attr[0] = (np_attr){.f = 0.3, .has = 1};
     return np_sample_unary(s, i);
 }
 NP_OP(uniform_) = {NP_NAMED(uniform_),
@@ -417,6 +421,18 @@ NP_OP(normal_) = {NP_NAMED(normal_),
                   .infer = normal_infer,
                   .grad = fill_grad,
                   .sample = sample_fill};
+NP_OP(exponential_) = {NP_NAMED(exponential_),
+                       .args = "x:T lambd:float=1 ; generator:gen? -> y:T",
+                       .tags = NP_RANDOM | NP_INPLACE | NP_CHEAP,
+                       .infer = exponential_infer,
+                       .grad = fill_grad,
+                       .sample = sample_rate};
+NP_OP(bernoulli_) = {NP_NAMED(bernoulli_),
+                     .args = "x:T p:float=0.5 ; generator:gen? -> y:T",
+                     .tags = NP_RANDOM | NP_INPLACE | NP_CHEAP,
+                     .infer = bernoulli_fill_infer,
+                     .grad = fill_grad,
+                     .sample = sample_rate};
 #endif
 
 /* ---- dropout */
@@ -474,13 +490,6 @@ NP_CPU(dropout_apply)(np_frame *f)
 }
 
 #ifdef NP_BASE_ONLY
-static bool probability_ok(np_frame *f)
-{
-    double p = f->attr[0].f;
-    if (p >= 0 && p <= 1) return true;
-    np_fail(f->c, NEAP_E_ARG, "the probability is %g; it must lie between 0 and 1", p);
-    return false;
-}
 static bool drops(const np_attr *attr) { return attr[1].i && attr[0].f > 0; }
 static bool dropout_infer(np_frame *f)
 {
