@@ -467,45 +467,6 @@ function neap.unbind(x, dim) end
 ---@param dim? integer
 function Tensor:unbind(dim) end
 
---- `neap.var(x, dims, options)`
----
---- Variance over dims (all of them by default). Options: unbiased = true (divides by n - 1), keepdim = false.
----@param x neap.Tensor
----@param dims? any
----@param options? table
-function neap.var(x, dims, options) end
-
---- `neap.var` as a method.
----@param dims? any
----@param options? table
-function Tensor:var(dims, options) end
-
---- `neap.std(x, dims, options)`
----
---- Standard deviation: the square root of the variance, with the same arguments.
----@param x neap.Tensor
----@param dims? any
----@param options? table
-function neap.std(x, dims, options) end
-
---- `neap.std` as a method.
----@param dims? any
----@param options? table
-function Tensor:std(dims, options) end
-
---- `neap.norm(x, dims, options)`
----
---- Euclidean norm over dims (all of them by default). Options: keepdim = false.
----@param x neap.Tensor
----@param dims? any
----@param options? table
-function neap.norm(x, dims, options) end
-
---- `neap.norm` as a method.
----@param dims? any
----@param options? table
-function Tensor:norm(dims, options) end
-
 --- `neap.one_hot(ids, count, options)`
 ---
 --- A tensor of zeros with the given ids (counting from 1, or base = 0) set to one along a new last dimension. Reads the ids: one that is no class is an error.
@@ -624,6 +585,105 @@ function neap.softplus(x) end
 --- `neap.softplus` as a method.
 ---@return neap.Tensor
 function Tensor:softplus() end
+
+--- `neap.silu(x) -> y`
+---
+--- x sigmoid(x), also called swish.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.silu(x) end
+
+--- `neap.silu` as a method.
+---@return neap.Tensor
+function Tensor:silu() end
+
+--- `neap.silu_(x) -> y`
+---
+--- silu written into its first argument.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.silu_(x) end
+
+--- `neap.silu_` as a method.
+---@return neap.Tensor
+function Tensor:silu_() end
+
+--- `neap.logsigmoid(x) -> y`
+---
+--- log sigmoid(x), as -softplus(-x) so that it is exact for large |x|.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.logsigmoid(x) end
+
+--- `neap.logsigmoid` as a method.
+---@return neap.Tensor
+function Tensor:logsigmoid() end
+
+--- `neap.leaky_relu(x[, negative_slope]) -> y`
+---
+--- x where it is above 0, else negative_slope * x; that is the slope at 0, too.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@param negative_slope? number
+---@return neap.Tensor
+function neap.leaky_relu(x, negative_slope) end
+
+--- `neap.leaky_relu` as a method.
+---@param negative_slope? number
+---@return neap.Tensor
+function Tensor:leaky_relu(negative_slope) end
+
+--- `neap.elu(x[, alpha]) -> y`
+---
+--- x where it is above 0, else alpha (e^x - 1).
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@param alpha? number
+---@return neap.Tensor
+function neap.elu(x, alpha) end
+
+--- `neap.elu` as a method.
+---@param alpha? number
+---@return neap.Tensor
+function Tensor:elu(alpha) end
+
+--- `neap.leaky_relu_(x[, negative_slope]) -> y`
+---
+--- leaky_relu written into its first argument.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@param negative_slope? number
+---@return neap.Tensor
+function neap.leaky_relu_(x, negative_slope) end
+
+--- `neap.leaky_relu_` as a method.
+---@param negative_slope? number
+---@return neap.Tensor
+function Tensor:leaky_relu_(negative_slope) end
+
+--- `neap.elu_(x[, alpha]) -> y`
+---
+--- elu written into its first argument.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@param alpha? number
+---@return neap.Tensor
+function neap.elu_(x, alpha) end
+
+--- `neap.elu_` as a method.
+---@param alpha? number
+---@return neap.Tensor
+function Tensor:elu_(alpha) end
 
 --- `neap.add(a, b) -> y`
 ---
@@ -835,6 +895,171 @@ function neap.minimum(a, b) end
 ---@return neap.Tensor
 function Tensor:minimum(b) end
 
+--- `neap.fmod(a, b) -> y`
+---
+--- a - b * trunc(a / b), the sign of a, as C's fmod; an integer by 0 is an error.
+---
+--- Saves for backward: a if the gradient of b is wanted, b if the gradient of b is wanted.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.fmod(a, b) end
+
+--- `neap.fmod` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:fmod(b) end
+
+--- `neap.fmod_(a, b) -> y`
+---
+--- fmod written into its first argument.
+---
+--- Saves for backward: a if the gradient of b is wanted, b if the gradient of b is wanted.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.fmod_(a, b) end
+
+--- `neap.fmod_` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:fmod_(b) end
+
+--- `neap.hypot(a, b) -> y`
+---
+--- sqrt(a^2 + b^2) without overflow on the way. d/da = a / y, d/db = b / y, 0 at (0, 0).
+---
+--- Saves for backward: a if the gradient of a is wanted, b if the gradient of b is wanted, the result y.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.hypot(a, b) end
+
+--- `neap.hypot` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:hypot(b) end
+
+--- `neap.atan2(a, b) -> y`
+---
+--- the angle of the point (b, a), in [-pi, pi]. d/da = b / (a^2 + b^2), d/db = -a / (a^2 + b^2), 0 at (0, 0).
+---
+--- Saves for backward: a, b.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.atan2(a, b) end
+
+--- `neap.atan2` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:atan2(b) end
+
+--- `neap.hypot_(a, b) -> y`
+---
+--- hypot written into its first argument.
+---
+--- Saves for backward: a if the gradient of a is wanted, b if the gradient of b is wanted, the result y.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.hypot_(a, b) end
+
+--- `neap.hypot_` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:hypot_(b) end
+
+--- `neap.atan2_(a, b) -> y`
+---
+--- atan2 written into its first argument.
+---
+--- Saves for backward: a, b.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.atan2_(a, b) end
+
+--- `neap.atan2_` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:atan2_(b) end
+
+--- `neap.copysign(a, b) -> y`
+---
+--- |a| with the sign of b, also of a zero. The slope in a is -1 or 1, at a = 0 it is 0; in b it is 0.
+---
+--- Saves for backward: a if the gradient of a is wanted, b if the gradient of a is wanted.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.copysign(a, b) end
+
+--- `neap.copysign` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:copysign(b) end
+
+--- `neap.copysign_(a, b) -> y`
+---
+--- copysign written into its first argument.
+---
+--- Saves for backward: a if the gradient of a is wanted, b if the gradient of a is wanted.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.copysign_(a, b) end
+
+--- `neap.copysign_` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:copysign_(b) end
+
+--- `neap.logaddexp(a, b) -> y`
+---
+--- log(e^a + e^b), shifted by the larger one so that nothing overflows. Where both are -inf it is -inf with gradient 0.
+---
+--- Saves for backward: a if the gradient of a is wanted, b if the gradient of b is wanted, the result y.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.logaddexp(a, b) end
+
+--- `neap.logaddexp` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:logaddexp(b) end
+
+--- `neap.xlogy(a, b) -> y`
+---
+--- a log(b), and 0 where a is 0, unless b is NaN.
+---
+--- Saves for backward: a, b.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.xlogy(a, b) end
+
+--- `neap.xlogy` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:xlogy(b) end
+
+--- `neap.xlogy_(a, b) -> y`
+---
+--- xlogy written into its first argument.
+---
+--- Saves for backward: a, b.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.xlogy_(a, b) end
+
+--- `neap.xlogy_` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:xlogy_(b) end
+
 --- `neap.bitwise_and(a, b) -> y`
 ---
 --- a & b of integers; of bool: and. x:gt(0) & x:lt(1).
@@ -892,6 +1117,53 @@ function neap.bitwise_not(x) end
 --- `neap.bitwise_not` as a method.
 ---@return neap.Tensor
 function Tensor:bitwise_not() end
+
+--- `neap.bitwise_left_shift(a, b) -> y`
+---
+--- a * 2^b of integers, wrapping; 0 when b is negative or not below the width of the type.
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.bitwise_left_shift(a, b) end
+
+--- `neap.bitwise_left_shift` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:bitwise_left_shift(b) end
+
+--- `neap.bitwise_right_shift(a, b) -> y`
+---
+--- floor(a / 2^b) of integers: the sign stays (Lua's >> on numbers fills with zeros). A b that is negative or not below the width of the type leaves 0 or -1.
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.bitwise_right_shift(a, b) end
+
+--- `neap.bitwise_right_shift` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:bitwise_right_shift(b) end
+
+--- `neap.isclose(a, b[, {rtol = 1e-5, atol = 1e-8, equal_nan = false}]) -> y`
+---
+--- true where a == b or |a - b| <= atol + rtol |b|, in double. An infinity is close to itself alone, NaN to nothing or, with equal_nan, to NaN. neap.allclose answers for all.
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@param options? { rtol?: number, atol?: number, equal_nan?: boolean }
+---@return neap.Tensor
+function neap.isclose(a, b, options) end
+
+--- `neap.isclose` as a method.
+---@param b neap.Tensor|number
+---@param options? { rtol?: number, atol?: number, equal_nan?: boolean }
+---@return neap.Tensor
+function Tensor:isclose(b, options) end
 
 --- `neap.eq(a, b) -> y`
 ---
@@ -982,6 +1254,51 @@ function neap.ge(a, b) end
 ---@param b neap.Tensor|number
 ---@return neap.Tensor
 function Tensor:ge(b) end
+
+--- `neap.logical_and(a, b) -> y`
+---
+--- true where both are not 0 (NaN is not).
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.logical_and(a, b) end
+
+--- `neap.logical_and` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:logical_and(b) end
+
+--- `neap.logical_or(a, b) -> y`
+---
+--- true where one or both are not 0 (NaN is not).
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.logical_or(a, b) end
+
+--- `neap.logical_or` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:logical_or(b) end
+
+--- `neap.logical_xor(a, b) -> y`
+---
+--- true where exactly one is not 0 (NaN is not).
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function neap.logical_xor(a, b) end
+
+--- `neap.logical_xor` as a method.
+---@param b neap.Tensor|number
+---@return neap.Tensor
+function Tensor:logical_xor(b) end
 
 --- `neap.isnan(x) -> y`
 ---
@@ -1262,6 +1579,40 @@ function neap.argmin(x, dim, options) end
 ---@param options? { keepdim?: boolean, base?: integer }
 ---@return neap.Tensor
 function Tensor:argmin(dim, options) end
+
+--- `neap.amax(x[, dims][, {keepdim = false}]) -> y`
+---
+--- the largest over dims, or of all. The gradient is shared evenly by all equal ones.
+---
+--- Saves for backward: x, the result y.
+---@param x neap.Tensor
+---@param dims? integer|integer[]
+---@param options? { keepdim?: boolean }
+---@return neap.Tensor
+function neap.amax(x, dims, options) end
+
+--- `neap.amax` as a method.
+---@param dims? integer|integer[]
+---@param options? { keepdim?: boolean }
+---@return neap.Tensor
+function Tensor:amax(dims, options) end
+
+--- `neap.amin(x[, dims][, {keepdim = false}]) -> y`
+---
+--- the smallest over dims, or of all. The gradient is shared evenly by all equal ones.
+---
+--- Saves for backward: x, the result y.
+---@param x neap.Tensor
+---@param dims? integer|integer[]
+---@param options? { keepdim?: boolean }
+---@return neap.Tensor
+function neap.amin(x, dims, options) end
+
+--- `neap.amin` as a method.
+---@param dims? integer|integer[]
+---@param options? { keepdim?: boolean }
+---@return neap.Tensor
+function Tensor:amin(dims, options) end
 
 --- `neap.index_select(x, dim, ids[, {base = 1}]) -> y`
 ---
@@ -1593,6 +1944,23 @@ function neap.linear(x, w, b) end
 ---@return neap.Tensor
 function Tensor:linear(w, b) end
 
+--- `neap.median(x[, dim][, {keepdim = false, base = 1}]) -> values, indices`
+---
+--- the lower one of the two in the middle along dim and where it is (equal ones keep their order; the first NaN before all). Without dim: the median of all elements, alone. Along a dim the gradient goes to the chosen element; without dim it is shared evenly by all equal ones.
+---
+--- Saves for backward: x, the result values, the result indices.
+---@param x neap.Tensor
+---@param dim? integer
+---@param options? { keepdim?: boolean, base?: integer }
+---@return neap.Tensor, neap.Tensor
+function neap.median(x, dim, options) end
+
+--- `neap.median` as a method.
+---@param dim? integer
+---@param options? { keepdim?: boolean, base?: integer }
+---@return neap.Tensor, neap.Tensor
+function Tensor:median(dim, options) end
+
 --- `neap.layer_norm(x[, w][, b][, {dims = 1, eps = 1e-5}]) -> y`
 ---
 --- (x - mean) / sqrt(variance + eps) * w + b over the last `dims` dimensions (1), with the biased variance. w and b have the shape of these dimensions, or are absent.
@@ -1720,6 +2088,19 @@ function neap.rsqrt(x) end
 ---@return neap.Tensor
 function Tensor:rsqrt() end
 
+--- `neap.rsqrt_(x) -> y`
+---
+--- rsqrt written into its first argument.
+---
+--- Saves for backward: the result y.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.rsqrt_(x) end
+
+--- `neap.rsqrt_` as a method.
+---@return neap.Tensor
+function Tensor:rsqrt_() end
+
 --- `neap.pow(x, n) -> y`
 ---
 --- x^n with broadcasting. Integers stay integers and refuse a negative n. x ^ 2. At x = 0 the slope in n is 0 for n >= 0, and the slope in x is 0 for n = 0.
@@ -1787,6 +2168,18 @@ function neap.rand(shape, options) end
 ---@return neap.Tensor
 function neap.randn(shape, options) end
 
+--- `neap.normal(mean, std, shape[, {dtype =, device =, generator =}]) -> y`
+---
+--- normal values. neap.normal(0, 0.02, {2, 3}).
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param mean number
+---@param std number
+---@param shape neap.ShapeLike
+---@param options? { dtype?: neap.Dtype, device?: string, generator?: neap.Generator }
+---@return neap.Tensor
+function neap.normal(mean, std, shape, options) end
+
 --- `neap.randint(low, high, shape[, {dtype =, device =, generator =}]) -> y`
 ---
 --- integers from low to high, both included; int64. neap.randint(1, 6, {2, 3}).
@@ -1847,6 +2240,40 @@ function neap.normal_(x, mean, std, options) end
 ---@return neap.Tensor
 function Tensor:normal_(mean, std, options) end
 
+--- `neap.exponential_(x[, lambd][, {generator =}]) -> y`
+---
+--- fills x with exponential values of mean 1 / lambd.
+---
+--- Saves for backward: nothing.
+---@param x neap.Tensor
+---@param lambd? number
+---@param options? { generator?: neap.Generator }
+---@return neap.Tensor
+function neap.exponential_(x, lambd, options) end
+
+--- `neap.exponential_` as a method.
+---@param lambd? number
+---@param options? { generator?: neap.Generator }
+---@return neap.Tensor
+function Tensor:exponential_(lambd, options) end
+
+--- `neap.bernoulli_(x[, p][, {generator =}]) -> y`
+---
+--- fills x, of any dtype, with ones of probability p and zeros.
+---
+--- Saves for backward: nothing.
+---@param x neap.Tensor
+---@param p? number
+---@param options? { generator?: neap.Generator }
+---@return neap.Tensor
+function neap.bernoulli_(x, p, options) end
+
+--- `neap.bernoulli_` as a method.
+---@param p? number
+---@param options? { generator?: neap.Generator }
+---@return neap.Tensor
+function Tensor:bernoulli_(p, options) end
+
 --- `neap.dropout(x[, p][, {training = true, generator =}]) -> y`
 ---
 --- in training each element is 0 with probability p, the others are scaled by 1 / (1 - p); otherwise a copy of x. No mask is kept. x:dropout(0.1, {training = model.training}).
@@ -1863,6 +2290,68 @@ function neap.dropout(x, p, options) end
 ---@param options? { training?: boolean, generator?: neap.Generator }
 ---@return neap.Tensor
 function Tensor:dropout(p, options) end
+
+--- `neap.bernoulli(p[, {generator =}]) -> y`
+---
+--- ones with the probabilities p, a float tensor, and zeros; of the dtype of p.
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param p neap.Tensor
+---@param options? { generator?: neap.Generator }
+---@return neap.Tensor
+function neap.bernoulli(p, options) end
+
+--- `neap.bernoulli` as a method.
+---@param options? { generator?: neap.Generator }
+---@return neap.Tensor
+function Tensor:bernoulli(options) end
+
+--- `neap.multinomial(weights, num_samples[, {replacement = false, base = 1, generator =}]) -> ids`
+---
+--- positions drawn with probabilities proportional to the weights, one vector or the rows of a matrix; int64, counting from 1 (from `base`). Weights need not add up to 1. Without replacement no position is drawn twice, in the order of drawing. neap.multinomial(neap.tensor{1, 2, 1}, 2).
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param weights neap.Tensor
+---@param num_samples integer
+---@param options? { replacement?: boolean, base?: integer, generator?: neap.Generator }
+---@return neap.Tensor
+function neap.multinomial(weights, num_samples, options) end
+
+--- `neap.multinomial` as a method.
+---@param num_samples integer
+---@param options? { replacement?: boolean, base?: integer, generator?: neap.Generator }
+---@return neap.Tensor
+function Tensor:multinomial(num_samples, options) end
+
+--- `neap.cumsum(x, dim) -> y`
+---
+--- the sums of all elements up to each one along dim. Integers and bool give int64.
+---
+--- Saves for backward: nothing.
+---@param x neap.Tensor
+---@param dim integer
+---@return neap.Tensor
+function neap.cumsum(x, dim) end
+
+--- `neap.cumsum` as a method.
+---@param dim integer
+---@return neap.Tensor
+function Tensor:cumsum(dim) end
+
+--- `neap.cumprod(x, dim) -> y`
+---
+--- the products of all elements up to each one along dim. Integers and bool give int64. Its gradient is exact with zeros.
+---
+--- Saves for backward: x, the result y.
+---@param x neap.Tensor
+---@param dim integer
+---@return neap.Tensor
+function neap.cumprod(x, dim) end
+
+--- `neap.cumprod` as a method.
+---@param dim integer
+---@return neap.Tensor
+function Tensor:cumprod(dim) end
 
 --- `neap.select(x, dim, i) -> y`
 ---
@@ -2086,6 +2575,74 @@ function neap.logsumexp(x, dims, options) end
 ---@return neap.Tensor
 function Tensor:logsumexp(dims, options) end
 
+--- `neap.var(x[, dims][, {keepdim = false, correction = 1}]) -> y`
+---
+--- the variance over dims, or of all: the sum of squares of what differs from the mean, divided by n - correction; not a number where that is not above 0. Integers give floats. x:var(2).
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@param dims? integer|integer[]
+---@param options? { keepdim?: boolean, correction?: number }
+---@return neap.Tensor
+function neap.var(x, dims, options) end
+
+--- `neap.var` as a method.
+---@param dims? integer|integer[]
+---@param options? { keepdim?: boolean, correction?: number }
+---@return neap.Tensor
+function Tensor:var(dims, options) end
+
+--- `neap.std(x[, dims][, {keepdim = false, correction = 1}]) -> y`
+---
+--- the standard deviation: the square root of var. Its gradient at 0 is 0.
+---
+--- Saves for backward: x, the result y.
+---@param x neap.Tensor
+---@param dims? integer|integer[]
+---@param options? { keepdim?: boolean, correction?: number }
+---@return neap.Tensor
+function neap.std(x, dims, options) end
+
+--- `neap.std` as a method.
+---@param dims? integer|integer[]
+---@param options? { keepdim?: boolean, correction?: number }
+---@return neap.Tensor
+function Tensor:std(dims, options) end
+
+--- `neap.var_mean(x[, dims][, {keepdim = false, correction = 1}]) -> variance, mean`
+---
+--- both in the two passes of var.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@param dims? integer|integer[]
+---@param options? { keepdim?: boolean, correction?: number }
+---@return neap.Tensor, neap.Tensor
+function neap.var_mean(x, dims, options) end
+
+--- `neap.var_mean` as a method.
+---@param dims? integer|integer[]
+---@param options? { keepdim?: boolean, correction?: number }
+---@return neap.Tensor, neap.Tensor
+function Tensor:var_mean(dims, options) end
+
+--- `neap.norm(x[, dims][, {keepdim = false, p = 2}]) -> y`
+---
+--- (sum |x|^p)^(1/p) over dims, or over all. p = 1 is the sum of |x|, p = inf the largest |x|, p = -inf the smallest, p = 0 the number of elements that are not 0. Where the norm is 0 its gradient is 0. Integers give floats. x:norm(), x:norm(2, {p = 1}).
+---
+--- Saves for backward: x, the result y.
+---@param x neap.Tensor
+---@param dims? integer|integer[]
+---@param options? { keepdim?: boolean, p?: number }
+---@return neap.Tensor
+function neap.norm(x, dims, options) end
+
+--- `neap.norm` as a method.
+---@param dims? integer|integer[]
+---@param options? { keepdim?: boolean, p?: number }
+---@return neap.Tensor
+function Tensor:norm(dims, options) end
+
 --- `neap.sum(x[, dims][, {keepdim = false}]) -> y`
 ---
 --- the sum over dims, or over all. Integers and bool give int64. Half types and float32 add up in double. x:sum(), x:sum(2), x:sum({1, 2}, {keepdim = true}).
@@ -2122,16 +2679,16 @@ function Tensor:mean(dims, options) end
 
 --- `neap.clamp(x[, {min =, max =}]) -> y`
 ---
---- x brought into [min, max]; NaN stays. The gradient passes where min <= x <= max.
+--- x brought into [min, max], each a number or a tensor that broadcasts; min first, so where min > max it is max. NaN stays, and a NaN in a bound gives NaN. The gradient passes where min <= x <= max; elsewhere it goes to the bound that was taken. x:clamp{min = 0}.
 ---
---- Saves for backward: x.
+--- Saves for backward: x, min, max.
 ---@param x neap.Tensor
----@param options? { min?: number, max?: number }
+---@param options? { min?: neap.Tensor|number, max?: neap.Tensor|number }
 ---@return neap.Tensor
 function neap.clamp(x, options) end
 
 --- `neap.clamp` as a method.
----@param options? { min?: number, max?: number }
+---@param options? { min?: neap.Tensor|number, max?: neap.Tensor|number }
 ---@return neap.Tensor
 function Tensor:clamp(options) end
 
@@ -2139,16 +2696,50 @@ function Tensor:clamp(options) end
 ---
 --- clamp written into its first argument.
 ---
---- Saves for backward: x.
+--- Saves for backward: x, min, max.
 ---@param x neap.Tensor
----@param options? { min?: number, max?: number }
+---@param options? { min?: neap.Tensor|number, max?: neap.Tensor|number }
 ---@return neap.Tensor
 function neap.clamp_(x, options) end
 
 --- `neap.clamp_` as a method.
----@param options? { min?: number, max?: number }
+---@param options? { min?: neap.Tensor|number, max?: neap.Tensor|number }
 ---@return neap.Tensor
 function Tensor:clamp_(options) end
+
+--- `neap.hardtanh(x[, min_val][, max_val]) -> y`
+---
+--- x brought into [min_val, max_val] as by clamp; the slope at both ends is 0.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@param min_val? number
+---@param max_val? number
+---@return neap.Tensor
+function neap.hardtanh(x, min_val, max_val) end
+
+--- `neap.hardtanh` as a method.
+---@param min_val? number
+---@param max_val? number
+---@return neap.Tensor
+function Tensor:hardtanh(min_val, max_val) end
+
+--- `neap.hardtanh_(x[, min_val][, max_val]) -> y`
+---
+--- hardtanh written into its first argument.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@param min_val? number
+---@param max_val? number
+---@return neap.Tensor
+function neap.hardtanh_(x, min_val, max_val) end
+
+--- `neap.hardtanh_` as a method.
+---@param min_val? number
+---@param max_val? number
+---@return neap.Tensor
+function Tensor:hardtanh_(min_val, max_val) end
 
 --- `neap.where(mask, a, b) -> y`
 ---
@@ -2166,6 +2757,116 @@ function neap.where(mask, a, b) end
 ---@param b neap.Tensor|number
 ---@return neap.Tensor
 function Tensor:where(a, b) end
+
+--- `neap.lerp(a, b, weight) -> y`
+---
+--- a + weight (b - a), exact at weight 0 and 1; the weight is a number or a tensor.
+---
+--- Saves for backward: a if the gradient of weight is wanted, b if the gradient of weight is wanted, weight.
+---@param a neap.Tensor
+---@param b neap.Tensor
+---@param weight neap.Tensor|number
+---@return neap.Tensor
+function neap.lerp(a, b, weight) end
+
+--- `neap.lerp` as a method.
+---@param b neap.Tensor
+---@param weight neap.Tensor|number
+---@return neap.Tensor
+function Tensor:lerp(b, weight) end
+
+--- `neap.addcmul(x, a, b[, {value = 1}]) -> y`
+---
+--- x + value a b.
+---
+--- Saves for backward: a if the gradient of b is wanted, b if the gradient of a is wanted.
+---@param x neap.Tensor
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@param options? { value?: number }
+---@return neap.Tensor
+function neap.addcmul(x, a, b, options) end
+
+--- `neap.addcmul` as a method.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@param options? { value?: number }
+---@return neap.Tensor
+function Tensor:addcmul(a, b, options) end
+
+--- `neap.addcdiv(x, a, b[, {value = 1}]) -> y`
+---
+--- x + value a / b; integers give floats.
+---
+--- Saves for backward: a if the gradient of b is wanted, b if the gradient of a or b is wanted.
+---@param x neap.Tensor
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@param options? { value?: number }
+---@return neap.Tensor
+function neap.addcdiv(x, a, b, options) end
+
+--- `neap.addcdiv` as a method.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@param options? { value?: number }
+---@return neap.Tensor
+function Tensor:addcdiv(a, b, options) end
+
+--- `neap.lerp_(a, b, weight) -> y`
+---
+--- lerp written into its first argument.
+---
+--- Saves for backward: a if the gradient of weight is wanted, b if the gradient of weight is wanted, weight.
+---@param a neap.Tensor
+---@param b neap.Tensor
+---@param weight neap.Tensor|number
+---@return neap.Tensor
+function neap.lerp_(a, b, weight) end
+
+--- `neap.lerp_` as a method.
+---@param b neap.Tensor
+---@param weight neap.Tensor|number
+---@return neap.Tensor
+function Tensor:lerp_(b, weight) end
+
+--- `neap.addcmul_(x, a, b[, {value = 1}]) -> y`
+---
+--- addcmul written into its first argument.
+---
+--- Saves for backward: a if the gradient of b is wanted, b if the gradient of a is wanted.
+---@param x neap.Tensor
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@param options? { value?: number }
+---@return neap.Tensor
+function neap.addcmul_(x, a, b, options) end
+
+--- `neap.addcmul_` as a method.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@param options? { value?: number }
+---@return neap.Tensor
+function Tensor:addcmul_(a, b, options) end
+
+--- `neap.addcdiv_(x, a, b[, {value = 1}]) -> y`
+---
+--- addcdiv written into its first argument.
+---
+--- Saves for backward: a if the gradient of b is wanted, b if the gradient of a or b is wanted.
+---@param x neap.Tensor
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@param options? { value?: number }
+---@return neap.Tensor
+function neap.addcdiv_(x, a, b, options) end
+
+--- `neap.addcdiv_` as a method.
+---@param a neap.Tensor|number
+---@param b neap.Tensor|number
+---@param options? { value?: number }
+---@return neap.Tensor
+function Tensor:addcdiv_(a, b, options) end
 
 --- `neap.sin(x) -> y`
 ---
@@ -2219,6 +2920,240 @@ function neap.cos_(x) end
 ---@return neap.Tensor
 function Tensor:cos_() end
 
+--- `neap.tan(x) -> y`
+---
+--- the tangent of x in radians.
+---
+--- Saves for backward: the result y.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.tan(x) end
+
+--- `neap.tan` as a method.
+---@return neap.Tensor
+function Tensor:tan() end
+
+--- `neap.tan_(x) -> y`
+---
+--- tan written into its first argument.
+---
+--- Saves for backward: the result y.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.tan_(x) end
+
+--- `neap.tan_` as a method.
+---@return neap.Tensor
+function Tensor:tan_() end
+
+--- `neap.asin(x) -> y`
+---
+--- the angle in [-pi/2, pi/2] whose sine is x; NaN outside of [-1, 1].
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.asin(x) end
+
+--- `neap.asin` as a method.
+---@return neap.Tensor
+function Tensor:asin() end
+
+--- `neap.asin_(x) -> y`
+---
+--- asin written into its first argument.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.asin_(x) end
+
+--- `neap.asin_` as a method.
+---@return neap.Tensor
+function Tensor:asin_() end
+
+--- `neap.acos(x) -> y`
+---
+--- the angle in [0, pi] whose cosine is x; NaN outside of [-1, 1].
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.acos(x) end
+
+--- `neap.acos` as a method.
+---@return neap.Tensor
+function Tensor:acos() end
+
+--- `neap.acos_(x) -> y`
+---
+--- acos written into its first argument.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.acos_(x) end
+
+--- `neap.acos_` as a method.
+---@return neap.Tensor
+function Tensor:acos_() end
+
+--- `neap.atan(x) -> y`
+---
+--- the angle in (-pi/2, pi/2) whose tangent is x.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.atan(x) end
+
+--- `neap.atan` as a method.
+---@return neap.Tensor
+function Tensor:atan() end
+
+--- `neap.atan_(x) -> y`
+---
+--- atan written into its first argument.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.atan_(x) end
+
+--- `neap.atan_` as a method.
+---@return neap.Tensor
+function Tensor:atan_() end
+
+--- `neap.sinh(x) -> y`
+---
+--- the hyperbolic sine, (e^x - e^-x) / 2.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.sinh(x) end
+
+--- `neap.sinh` as a method.
+---@return neap.Tensor
+function Tensor:sinh() end
+
+--- `neap.sinh_(x) -> y`
+---
+--- sinh written into its first argument.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.sinh_(x) end
+
+--- `neap.sinh_` as a method.
+---@return neap.Tensor
+function Tensor:sinh_() end
+
+--- `neap.cosh(x) -> y`
+---
+--- the hyperbolic cosine, (e^x + e^-x) / 2.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.cosh(x) end
+
+--- `neap.cosh` as a method.
+---@return neap.Tensor
+function Tensor:cosh() end
+
+--- `neap.cosh_(x) -> y`
+---
+--- cosh written into its first argument.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.cosh_(x) end
+
+--- `neap.cosh_` as a method.
+---@return neap.Tensor
+function Tensor:cosh_() end
+
+--- `neap.asinh(x) -> y`
+---
+--- the number whose hyperbolic sine is x.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.asinh(x) end
+
+--- `neap.asinh` as a method.
+---@return neap.Tensor
+function Tensor:asinh() end
+
+--- `neap.asinh_(x) -> y`
+---
+--- asinh written into its first argument.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.asinh_(x) end
+
+--- `neap.asinh_` as a method.
+---@return neap.Tensor
+function Tensor:asinh_() end
+
+--- `neap.acosh(x) -> y`
+---
+--- the number >= 0 whose hyperbolic cosine is x; NaN below 1.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.acosh(x) end
+
+--- `neap.acosh` as a method.
+---@return neap.Tensor
+function Tensor:acosh() end
+
+--- `neap.acosh_(x) -> y`
+---
+--- acosh written into its first argument.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.acosh_(x) end
+
+--- `neap.acosh_` as a method.
+---@return neap.Tensor
+function Tensor:acosh_() end
+
+--- `neap.atanh(x) -> y`
+---
+--- the number whose hyperbolic tangent is x; infinite at -1 and 1, NaN beyond.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.atanh(x) end
+
+--- `neap.atanh` as a method.
+---@return neap.Tensor
+function Tensor:atanh() end
+
+--- `neap.atanh_(x) -> y`
+---
+--- atanh written into its first argument.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.atanh_(x) end
+
+--- `neap.atanh_` as a method.
+---@return neap.Tensor
+function Tensor:atanh_() end
+
 --- `neap.any(x[, dims][, {keepdim = false}]) -> y`
 ---
 --- is an element nonzero (NaN is)? Without dims a boolean; with dims a bool tensor.
@@ -2252,6 +3187,23 @@ function neap.all(x, dims, options) end
 ---@param options? { keepdim?: boolean }
 ---@return boolean|neap.Tensor
 function Tensor:all(dims, options) end
+
+--- `neap.count_nonzero(x[, dims][, {keepdim = false}]) -> y`
+---
+--- how many elements are not 0 (NaN is not); int64.
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param x neap.Tensor
+---@param dims? integer|integer[]
+---@param options? { keepdim?: boolean }
+---@return neap.Tensor
+function neap.count_nonzero(x, dims, options) end
+
+--- `neap.count_nonzero` as a method.
+---@param dims? integer|integer[]
+---@param options? { keepdim?: boolean }
+---@return neap.Tensor
+function Tensor:count_nonzero(dims, options) end
 
 --- `neap.neg(x) -> y`
 ---
@@ -2422,6 +3374,62 @@ function neap.trunc_(x) end
 ---@return neap.Tensor
 function Tensor:trunc_() end
 
+--- `neap.frac(x) -> y`
+---
+--- the fraction of x, with its sign: x - trunc(x); of integers 0.
+---
+--- Saves for backward: nothing.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.frac(x) end
+
+--- `neap.frac` as a method.
+---@return neap.Tensor
+function Tensor:frac() end
+
+--- `neap.frac_(x) -> y`
+---
+--- frac written into its first argument.
+---
+--- Saves for backward: nothing.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.frac_(x) end
+
+--- `neap.frac_` as a method.
+---@return neap.Tensor
+function Tensor:frac_() end
+
+--- `neap.nan_to_num(x[, {nan = 0, posinf =, neginf =}]) -> y`
+---
+--- NaN and the infinities replaced by numbers: 0 and, unless others are given, the largest and the smallest number of the dtype. The gradient passes where x was finite. Integers stay.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@param options? { nan?: number, posinf?: number, neginf?: number }
+---@return neap.Tensor
+function neap.nan_to_num(x, options) end
+
+--- `neap.nan_to_num` as a method.
+---@param options? { nan?: number, posinf?: number, neginf?: number }
+---@return neap.Tensor
+function Tensor:nan_to_num(options) end
+
+--- `neap.nan_to_num_(x[, {nan = 0, posinf =, neginf =}]) -> y`
+---
+--- nan_to_num written into its first argument.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@param options? { nan?: number, posinf?: number, neginf?: number }
+---@return neap.Tensor
+function neap.nan_to_num_(x, options) end
+
+--- `neap.nan_to_num_` as a method.
+---@param options? { nan?: number, posinf?: number, neginf?: number }
+---@return neap.Tensor
+function Tensor:nan_to_num_(options) end
+
 --- `neap.exp(x) -> y`
 ---
 --- e^x.
@@ -2487,6 +3495,123 @@ function neap.log1p(x) end
 ---@return neap.Tensor
 function Tensor:log1p() end
 
+--- `neap.log1p_(x) -> y`
+---
+--- log1p written into its first argument.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.log1p_(x) end
+
+--- `neap.log1p_` as a method.
+---@return neap.Tensor
+function Tensor:log1p_() end
+
+--- `neap.expm1(x) -> y`
+---
+--- e^x - 1, exact for small x.
+---
+--- Saves for backward: the result y.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.expm1(x) end
+
+--- `neap.expm1` as a method.
+---@return neap.Tensor
+function Tensor:expm1() end
+
+--- `neap.expm1_(x) -> y`
+---
+--- expm1 written into its first argument.
+---
+--- Saves for backward: the result y.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.expm1_(x) end
+
+--- `neap.expm1_` as a method.
+---@return neap.Tensor
+function Tensor:expm1_() end
+
+--- `neap.exp2(x) -> y`
+---
+--- 2^x.
+---
+--- Saves for backward: the result y.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.exp2(x) end
+
+--- `neap.exp2` as a method.
+---@return neap.Tensor
+function Tensor:exp2() end
+
+--- `neap.exp2_(x) -> y`
+---
+--- exp2 written into its first argument.
+---
+--- Saves for backward: the result y.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.exp2_(x) end
+
+--- `neap.exp2_` as a method.
+---@return neap.Tensor
+function Tensor:exp2_() end
+
+--- `neap.log2(x) -> y`
+---
+--- the logarithm to base 2; log2(0) = -inf, of negatives NaN.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.log2(x) end
+
+--- `neap.log2` as a method.
+---@return neap.Tensor
+function Tensor:log2() end
+
+--- `neap.log2_(x) -> y`
+---
+--- log2 written into its first argument.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.log2_(x) end
+
+--- `neap.log2_` as a method.
+---@return neap.Tensor
+function Tensor:log2_() end
+
+--- `neap.log10(x) -> y`
+---
+--- the logarithm to base 10; log10(0) = -inf, of negatives NaN.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.log10(x) end
+
+--- `neap.log10` as a method.
+---@return neap.Tensor
+function Tensor:log10() end
+
+--- `neap.log10_(x) -> y`
+---
+--- log10 written into its first argument.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.log10_(x) end
+
+--- `neap.log10_` as a method.
+---@return neap.Tensor
+function Tensor:log10_() end
+
 --- `neap.erf(x) -> y`
 ---
 --- the error function.
@@ -2499,6 +3624,19 @@ function neap.erf(x) end
 --- `neap.erf` as a method.
 ---@return neap.Tensor
 function Tensor:erf() end
+
+--- `neap.erf_(x) -> y`
+---
+--- erf written into its first argument.
+---
+--- Saves for backward: x.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.erf_(x) end
+
+--- `neap.erf_` as a method.
+---@return neap.Tensor
+function Tensor:erf_() end
 
 --- `x:backward([grad][, {retain_graph = false, create_graph = false, inputs =}])`
 ---
