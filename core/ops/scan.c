@@ -168,11 +168,15 @@ static bool linear_scan_sample(np_sampler *s, int i)
     s->attr[1] = (np_attr){.i = i == 1, .has = 1};
     return np_s_tensor(s, -1.5, 1.5, 0, 2, (int64_t)4, (int64_t)3);
 }
-NP_OP(cumsum) = {NP_NAMED(cumsum),    .args = "x:T dim:dim -> y:T", .tags = NP_CHEAP,
+NP_OP(cumsum) = {NP_NAMED(cumsum),    .args = "x:T dim:dim -> y:T", .tags = NP_CHEAP | NP_CAST_FLOAT32,
                  .infer = scan_infer, .grad = cumsum_grad,          .sample = scan_sample};
-NP_OP(cumprod) = {
-    NP_NAMED(cumprod),   .args = "x:T dim:dim -> y:T", .tags = NP_CHEAP,     .save = {NP_IN(0), NP_OUT(0)},
-    .infer = scan_infer, .grad = cumprod_grad,         .sample = scan_sample};
+NP_OP(cumprod) = {NP_NAMED(cumprod),
+                  .args = "x:T dim:dim -> y:T",
+                  .tags = NP_CHEAP | NP_CAST_FLOAT32,
+                  .save = {NP_IN(0), NP_OUT(0)},
+                  .infer = scan_infer,
+                  .grad = cumprod_grad,
+                  .sample = scan_sample};
 NP_OP(linear_scan) = {NP_NAMED(linear_scan),          .args = "u:T a:T dim:dim reverse:bool -> y:T",
                       .tags = NP_CHEAP | NP_INTERNAL, .save = {NP_IN(1), NP_OUT_FOR(0, 1)},
                       .infer = linear_scan_infer,     .grad = linear_scan_grad,

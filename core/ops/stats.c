@@ -125,21 +125,21 @@ static bool std_sample(np_sampler *s, int i)
 }
 NP_OP(var) = {NP_NAMED(var),
               .args = "x:T dims:dims? ; keepdim:bool=false correction:float=1 -> y:T",
-              .tags = NP_REDUCE | NP_CHEAP,
+              .tags = NP_REDUCE | NP_CHEAP | NP_CAST_FLOAT32,
               .save = {NP_IN(0)},
               .infer = var_infer,
               .grad = var_grad,
               .sample = var_sample};
 NP_OP(std) = {NP_NAMED(std),
               .args = "x:T dims:dims? ; keepdim:bool=false correction:float=1 -> y:T",
-              .tags = NP_REDUCE | NP_CHEAP,
+              .tags = NP_REDUCE | NP_CHEAP | NP_CAST_FLOAT32,
               .save = {NP_IN(0), NP_OUT(0)},
               .infer = var_infer,
               .grad = std_grad,
               .sample = std_sample};
 NP_OP(var_mean) = {NP_NAMED(var_mean),
                    .args = "x:T dims:dims? ; keepdim:bool=false correction:float=1 -> variance:T mean:T",
-                   .tags = NP_REDUCE | NP_CHEAP,
+                   .tags = NP_REDUCE | NP_CHEAP | NP_CAST_FLOAT32,
                    .save = {NP_IN(0)},
                    .infer = var_mean_infer,
                    .grad = var_mean_grad,
@@ -255,7 +255,7 @@ static bool norm_sample(np_sampler *s, int i)
 }
 NP_OP(norm) = {NP_NAMED(norm),
                .args = "x:T dims:dims? ; keepdim:bool=false p:float=2 -> y:T",
-               .tags = NP_REDUCE | NP_CHEAP,
+               .tags = NP_REDUCE | NP_CHEAP | NP_CAST_FLOAT32,
                .save = {NP_IN(0), NP_OUT(0)},
                .infer = norm_infer,
                .grad = norm_grad,

@@ -124,18 +124,19 @@ static void atanh_grad(np_back *b)
 static bool sample_below_one(np_sampler *s, int i) { return np_sample_unary_in(s, i, -0.9, 0.9); }
 static bool sample_above_one(np_sampler *s, int i) { return np_sample_unary_in(s, i, 1.2, 3); }
 
-#define TRIG_OP(opname, saved, sampler) \
-    NP_OP(opname) = {NP_NAMED(opname), .args = "x:T -> y:T",    .tags = NP_POINTWISE | NP_CHEAP, \
-                     .save = {saved},  .infer = np_infer_float, .grad = opname##_grad, \
-                     .sample = sampler}; \
+#define TRIG_OP(opname, more_tags, saved, sampler) \
+    NP_OP(opname) = { \
+        NP_NAMED(opname), .args = "x:T -> y:T",    .tags = NP_POINTWISE | NP_CHEAP | (more_tags), \
+        .save = {saved},  .infer = np_infer_float, .grad = opname##_grad, \
+        .sample = sampler}; \
     NP_INPLACE_OP(opname##_, opname);
-TRIG_OP(tan, NP_OUT(0), sample_below_one)
-TRIG_OP(asin, NP_IN(0), sample_below_one)
-TRIG_OP(acos, NP_IN(0), sample_below_one)
-TRIG_OP(atan, NP_IN(0), np_sample_unary)
-TRIG_OP(sinh, NP_IN(0), np_sample_unary)
-TRIG_OP(cosh, NP_IN(0), np_sample_unary)
-TRIG_OP(asinh, NP_IN(0), np_sample_unary)
-TRIG_OP(acosh, NP_IN(0), sample_above_one)
-TRIG_OP(atanh, NP_IN(0), sample_below_one)
+TRIG_OP(tan, NP_CAST_FLOAT32, NP_OUT(0), sample_below_one)
+TRIG_OP(asin, NP_CAST_FLOAT32, NP_IN(0), sample_below_one)
+TRIG_OP(acos, NP_CAST_FLOAT32, NP_IN(0), sample_below_one)
+TRIG_OP(atan, 0, NP_IN(0), np_sample_unary)
+TRIG_OP(sinh, NP_CAST_FLOAT32, NP_IN(0), np_sample_unary)
+TRIG_OP(cosh, NP_CAST_FLOAT32, NP_IN(0), np_sample_unary)
+TRIG_OP(asinh, 0, NP_IN(0), np_sample_unary)
+TRIG_OP(acosh, 0, NP_IN(0), sample_above_one)
+TRIG_OP(atanh, 0, NP_IN(0), sample_below_one)
 #endif

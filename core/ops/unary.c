@@ -201,9 +201,10 @@ static void log10_grad(np_back *b)
     b->dx[0] = np_div0(b, b->g[0], np_mul(b, b->saved[0], np_num(b, 2.30258509299404568402)));
 }
 #define EXP_OP(opname, saved, sampler) \
-    NP_OP(opname) = {NP_NAMED(opname), .args = "x:T -> y:T",    .tags = NP_POINTWISE | NP_CHEAP | NP_CAST_FLOAT32, \
-                     .save = {saved},  .infer = np_infer_float, .grad = opname##_grad, \
-                     .sample = sampler}; \
+    NP_OP(opname) = { \
+        NP_NAMED(opname), .args = "x:T -> y:T",    .tags = NP_POINTWISE | NP_CHEAP | NP_CAST_FLOAT32, \
+        .save = {saved},  .infer = np_infer_float, .grad = opname##_grad, \
+        .sample = sampler}; \
     NP_INPLACE_OP(opname##_, opname);
 EXP_OP(expm1, NP_OUT(0), np_sample_unary)
 EXP_OP(exp2, NP_OUT(0), np_sample_unary)
