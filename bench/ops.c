@@ -54,7 +54,7 @@ static double measure(const np_op *op, np_sampler *s, neap_tensor **x, int n_x)
 
 static void bench(neap_ctx *c, const np_op *op)
 {
-    np_sampler s = {.c = c, .state = 1, .dtype = NEAP_FLOAT32, .large = true};
+    np_sampler s = {.c = c, .state = 1, .dtype = NEAP_FLOAT32, .size = NP_LARGE};
     if (op->base || !op->sample || !op->sample(&s, 0)) return;
     neap_tensor *x[NP_SAMPLE_MAX_IN];
     int n_x = 0;

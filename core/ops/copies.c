@@ -120,7 +120,7 @@ static void flip_grad(np_back *b) { b->dx[0] = np_flip(b, b->g[0], b->attr[0].v,
 
 static bool flip_sample(np_sampler *s, int i)
 {
-    int64_t n = s->large ? 1000 : 3;
+    int64_t n = np_s_size(s, 3, 1000);
     if (i > 2) return false;
     s->lists[0][0] = i == 0 ? 0 : -1;
     s->lists[0][1] = 0;
@@ -355,7 +355,7 @@ static void cat_grad(np_back *b)
 
 static bool cat_sample(np_sampler *s, int i)
 {
-    int64_t n = s->large ? 512 : 2;
+    int64_t n = np_s_size(s, 2, 512);
     if (i > 2) return false;
     s_int(s, 0, i == 2 ? -1 : i);
     if (i == 1) return np_s_tensor(s, -2, 2, 1, 2, n, n + 1) && np_s_tensor(s, -2, 2, 0, 2, n, n);

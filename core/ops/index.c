@@ -611,7 +611,7 @@ static bool select_sample(np_sampler *s, int i)
 {
     static const char *const labels[] = {"rows",          "columns", "transposed",
                                          "matrix of ids", "one id",  "no ids"};
-    const int64_t n = s->large ? 1024 : 4, m = s->large ? 256 : 3;
+    const int64_t n = np_s_size(s, 4, 1024), m = np_s_size(s, 3, 256);
     if (i >= (int)(sizeof labels / sizeof *labels)) return false;
     s->label = labels[i];
     s->attr[0] = (np_attr){.i = i == 1 ? -1 : 0, .has = 1};
@@ -639,7 +639,7 @@ static bool select_backward_sample(np_sampler *s, int i)
 
 static bool embedding_sample(np_sampler *s, int i)
 {
-    const int64_t rows = s->large ? 10000 : 5, d = s->large ? 256 : 3;
+    const int64_t rows = np_s_size(s, 5, 10000), d = np_s_size(s, 3, 256);
     if (i > 2) return false;
     s->label = i == 0 ? "ids" : i == 1 ? "matrix of ids, padding" : "from 1";
     s->attr[0] = (np_attr){.i = i == 2, .has = 1};

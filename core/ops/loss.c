@@ -317,14 +317,14 @@ static bool loss_case(np_sampler *s, int i, int k)
 
 static bool scores_sample(np_sampler *s, int i)
 {
-    const int64_t n = s->large ? 512 : 4, classes = s->large ? 1000 : 5;
+    const int64_t n = np_s_size(s, 4, 512), classes = np_s_size(s, 5, 1000);
     return i == 4   ? np_s_tensor(s, -2, 2, 0, 3, n, classes, (int64_t)3)
            : i == 5 ? np_s_tensor(s, -2, 2, 0, 1, classes)
                     : np_s_tensor(s, -2, 2, i == 1, 2, n, classes);
 }
 static bool labels_sample(np_sampler *s, int i)
 {
-    const int64_t n = s->large ? 512 : 4, classes = s->large ? 1000 : 5, base = i == 3;
+    const int64_t n = np_s_size(s, 4, 512), classes = np_s_size(s, 5, 1000), base = i == 3;
     return i == 4   ? np_s_ids(s, base, classes - 1 + base, 2, n, (int64_t)3)
            : i == 5 ? np_s_ids(s, base, classes - 1 + base, 0)
                     : np_s_ids(s, base, classes - 1 + base, 1, n);
@@ -332,7 +332,8 @@ static bool labels_sample(np_sampler *s, int i)
 
 static bool loss_sample(np_sampler *s, int i)
 {
-    return (!s->large || i == 0) && loss_case(s, i, 0) && scores_sample(s, i) && labels_sample(s, i);
+    return (s->size == NP_SMALL || i == 0) && loss_case(s, i, 0) && scores_sample(s, i) &&
+           labels_sample(s, i);
 }
 
 static bool ce_backward_sample(np_sampler *s, int i)
@@ -342,7 +343,7 @@ static bool ce_backward_sample(np_sampler *s, int i)
         return false;
     neap_dtype t = s->dtype;
     s->dtype = np_wide(t);
-    bool ok = np_s_tensor(s, 1, 2, 0, 1, s->large ? (int64_t)512 : (int64_t)4);
+    bool ok = np_s_tensor(s, 1, 2, 0, 1, np_s_size(s, 4, 512));
     s->dtype = t;
     return ok;
 }
@@ -350,8 +351,8 @@ static bool ce_backward_sample(np_sampler *s, int i)
 static bool nll_backward_sample(np_sampler *s, int i)
 {
     if (i > 0 || !loss_case(s, i, 1) || !np_s_tensor(s, 0.5, 1, 0, 0) || !labels_sample(s, i)) return false;
-    s->lists[0][0] = s->large ? 512 : 4;
-    s->lists[0][1] = s->large ? 1000 : 5;
+    s->lists[0][0] = np_s_size(s, 4, 512);
+    s->lists[0][1] = np_s_size(s, 5, 1000);
     s->attr[0] = (np_attr){.v = s->lists[0], .n = 2, .has = 1};
     return true;
 }

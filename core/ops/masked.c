@@ -229,7 +229,7 @@ static void masked_assign_grad(np_back *b)
 
 static bool masked_sample(np_sampler *s, int i)
 {
-    const int64_t n = s->large ? 1000 : 3;
+    const int64_t n = np_s_size(s, 3, 1000);
     if (i > 2) return false;
     s->label = i == 0 ? "same shape" : i == 1 ? "broadcast" : "transposed";
     s->attr[0] = (np_attr){.f = 1.5, .has = 1};

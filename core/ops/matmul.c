@@ -180,7 +180,7 @@ static void matmul_cost(const np_frame *f, double *flops, double *bytes)
 
 static bool matmul_sample(np_sampler *s, int i)
 {
-    const int64_t n = s->large ? 512 : 3;
+    const int64_t n = np_s_size(s, 3, 512);
     static const char *const labels[] = {"2-d",          "transposed", "batch",         "broadcast batch",
                                          "shared right", "dot",        "matrix-vector", "vector-matrix",
                                          "vector-batch", "strided",    "no inner",      "empty"};
@@ -252,7 +252,7 @@ static void linear_grad(np_back *b)
 
 static bool linear_sample(np_sampler *s, int i)
 {
-    const int64_t n = s->large ? 512 : 4, rows = s->large ? 128 : 3;
+    const int64_t n = np_s_size(s, 4, 512), rows = np_s_size(s, 3, 128);
     static const char *const labels[] = {"bias",       "no bias",       "3-d",  "vector",
                                          "transposed", "strided batch", "empty"};
     if (i >= (int)(sizeof labels / sizeof *labels)) return false;

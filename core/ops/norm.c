@@ -364,8 +364,8 @@ static bool ref_rms_norm(np_frame *f) { return ref_norm(f, false); }
 static bool norm_sample(np_sampler *s, int i, bool bias)
 {
     static const char *const labels[] = {"affine", "plain", "transposed", "two dims", "wide"};
-    const int64_t a = s->large ? 512 : 3, d = s->large ? 768 : i == 4 ? 37 : 5;
-    if (i > 4 || (s->large && i > 0)) return false;
+    const int64_t a = np_s_size(s, 3, 512), d = np_s_size(s, i == 4 ? 37 : 5, 768);
+    if (i > 4 || (s->size != NP_SMALL && i > 0)) return false;
     s->label = labels[i];
     s->attr[0] = (np_attr){.i = i == 3 ? 2 : 1, .has = 1};
     s->attr[1] = (np_attr){.f = 1e-5, .has = 1};

@@ -197,10 +197,10 @@ static bool sample_factory(np_sampler *s, int i)
     if (i > 3) return false;
     s->label = labels[i];
     memcpy(s->lists[0], shapes[i], sizeof shapes[i]);
-    if (s->large) s->lists[0][0] = 1 << 21;
+    if (s->size != NP_SMALL) s->lists[0][0] = s->size == NP_WIDE ? 5000 : 1 << 21;
     s->attr[0] = (np_attr){.v = s->lists[0], .n = ndim[i], .has = 1};
     s->attr[1] = (np_attr){.i = s->dtype, .has = 1};
-    return !s->large || i == 0;
+    return s->size == NP_SMALL || i == 0;
 }
 static bool sample_normal(np_sampler *s, int i)
 {

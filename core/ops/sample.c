@@ -25,6 +25,12 @@ int64_t np_s_int(np_sampler *s, int64_t lo, int64_t hi)
     return lo + (int64_t)(next(s) % (uint64_t)(hi - lo + 1));
 }
 
+enum { WIDE = 67 }; /* 64 bytes, the widest vector, and a tail */
+int64_t np_s_size(const np_sampler *s, int64_t small, int64_t large)
+{
+    return s->size == NP_SMALL ? small : s->size == NP_LARGE || large < WIDE ? large : WIDE;
+}
+
 /* An uninitialised tensor of that shape: 0 contiguous, 1 transposed, 2 every second element of the last dim. */
 static neap_tensor *blank(np_sampler *s, neap_dtype t, int layout, int ndim, const int64_t *shape)
 {
@@ -126,9 +132,9 @@ static const struct unary_case {
 
 static bool unary(np_sampler *s, int i, double lo, double hi, double gap)
 {
-    static const int64_t large[] = {2048, 1024};
-    if (s->large) {
-        s->label = "large";
+    if (s->size != NP_SMALL) {
+        const int64_t large[] = {np_s_size(s, 0, 2048), np_s_size(s, 0, 1024)};
+        s->label = s->size == NP_WIDE ? "wide" : "large";
         return i == 0 && give_floats(s, lo, hi, gap, 0, 2, large);
     }
     if (i >= (int)(sizeof unary_cases / sizeof *unary_cases)) return false;
@@ -156,11 +162,14 @@ static const struct binary_case {
 
 static bool binary(np_sampler *s, int i, double lo, double hi, double gap)
 {
-    static const int64_t large[] = {2048, 1024};
-    if (s->large) {
-        s->label = "large";
-        return i == 0 && give_floats(s, -1.9, 1.9, 0.1, 0, 2, large) &&
-               give_floats(s, lo, hi, gap, 0, 2, large);
+    if (s->size != NP_SMALL) {
+        const int64_t full[] = {np_s_size(s, 0, 2048), np_s_size(s, 0, 1024)}, column[] = {full[0], 1};
+        static const char *const labels[] = {"same shape", "row", "column", "column first"};
+        if (i > (s->size == NP_WIDE ? 3 : 0)) return false;
+        s->label = labels[i];
+        return give_floats(s, -1.9, 1.9, 0.1, 0, 2, i == 3 ? column : full) &&
+               (i == 1 ? give_floats(s, lo, hi, gap, 0, 1, full + 1)
+                       : give_floats(s, lo, hi, gap, 0, 2, i == 2 ? column : full));
     }
     if (i >= (int)(sizeof binary_cases / sizeof *binary_cases)) return false;
     const struct binary_case *k = &binary_cases[i];
@@ -191,7 +200,8 @@ bool np_sample_dims(np_sampler *s, int i)
     memcpy(s->lists[0], k[i].dims, sizeof k[i].dims);
     if (k[i].n >= 0) s->attr[0] = (np_attr){.v = s->lists[0], .n = k[i].n, .has = 1};
     s->attr[1] = (np_attr){.i = k[i].keep, .has = 1};
-    if (s->large) return i < 3 && np_s_tensor(s, -2, 2, 0, 2, (int64_t)2048, (int64_t)1024);
+    if (s->size != NP_SMALL)
+        return i < 3 && np_s_tensor(s, -2, 2, 0, 2, np_s_size(s, 0, 2048), np_s_size(s, 0, 1024));
     if (i == 6) return np_s_tensor(s, -2, 2, 0, 0);
     if (i == 7) return np_s_tensor(s, -2, 2, 0, 2, (int64_t)0, (int64_t)3);
     return np_s_tensor(s, -2, 2, k[i].layout, 3, (int64_t)2, (int64_t)3, (int64_t)4);
@@ -211,7 +221,8 @@ bool np_sample_dim(np_sampler *s, int i)
     s->label = k[i].label;
     if (k[i].has) s->attr[0] = (np_attr){.i = k[i].dim, .has = 1};
     s->attr[1] = (np_attr){.i = k[i].keep, .has = 1};
-    if (s->large) return i < 3 && np_s_tensor(s, -2, 2, 0, 2, (int64_t)2048, (int64_t)1024);
+    if (s->size != NP_SMALL)
+        return i < 3 && np_s_tensor(s, -2, 2, 0, 2, np_s_size(s, 0, 2048), np_s_size(s, 0, 1024));
     if (i == 4) return np_s_tensor(s, -2, 2, 0, 0);
     return np_s_tensor(s, 0.3, 2, k[i].layout, 3, (int64_t)2, (int64_t)3, (int64_t)4);
 }

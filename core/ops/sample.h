@@ -6,11 +6,15 @@
 #include "ops/op.h"
 
 #define NP_SAMPLE_MAX_IN 6
+/* Small ones for what is done many times; wide ones run the vector loops and their tails at every CPU level; large
+ * ones are split among threads, and are what bench measures. */
+typedef enum np_size { NP_SMALL, NP_WIDE, NP_LARGE } np_size;
+
 typedef struct np_sampler {
     neap_ctx *c;
     uint64_t state;   /* of a small private generator: the same samples in every run */
     neap_dtype dtype; /* float dtype wanted for the main inputs */
-    bool large;       /* bench: realistic sizes instead of tiny ones */
+    np_size size;
     neap_tensor *in[NP_SAMPLE_MAX_IN];
     int n_in;
     np_attr attr[NP_MAX_ATTR];
@@ -20,7 +24,8 @@ typedef struct np_sampler {
 } np_sampler;
 
 double np_s_uniform(np_sampler *s, double lo, double hi);
-int64_t np_s_int(np_sampler *s, int64_t lo, int64_t hi); /* inclusive */
+int64_t np_s_int(np_sampler *s, int64_t lo, int64_t hi);              /* inclusive */
+int64_t np_s_size(const np_sampler *s, int64_t small, int64_t large); /* of a dimension; wide: at most 67 */
 /* Sets in[n_in++]. Values uniform in [lo, hi]. layout: 0 contiguous, 1 transposed, 2 every second element. */
 bool np_s_tensor(np_sampler *s, double lo, double hi, int layout, int ndim, ...); /* int64_t sizes... */
 bool np_s_ids(np_sampler *s, int64_t lo, int64_t hi, int ndim, ...); /* int64, not differentiable */

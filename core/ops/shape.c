@@ -153,7 +153,7 @@ static void s_list(np_sampler *s, int k, int n, int64_t a, int64_t b, int64_t c)
 
 static bool s_matrix(np_sampler *s, int layout, int64_t rows, int64_t columns)
 {
-    if (s->large) rows *= 256, columns *= 256;
+    rows = np_s_size(s, rows, 256 * rows), columns = np_s_size(s, columns, 256 * columns);
     return np_s_tensor(s, -2, 2, layout, 2, rows, columns);
 }
 

@@ -168,8 +168,9 @@ static int64_t wrapped(const np_back *b, const neap_tensor *t)
 static bool dim_sample(np_sampler *s, int i)
 {
     s->attr[0] = (np_attr){.i = i == 1 || i == 4 ? 0 : -1, .has = 1};
-    if (s->large)
-        return s->label = "rows", i == 0 && np_s_tensor(s, -3, 3, 0, 2, (int64_t)512, (int64_t)1024);
+    if (s->size != NP_SMALL)
+        return s->label = "rows",
+               i == 0 && np_s_tensor(s, -3, 3, 0, 2, np_s_size(s, 0, 512), np_s_size(s, 0, 1024));
     switch (i) {
     case 0: return s->label = "last", np_s_tensor(s, -3, 3, 0, 2, (int64_t)3, (int64_t)5);
     case 1: return s->label = "first", np_s_tensor(s, -3, 3, 0, 3, (int64_t)4, (int64_t)2, (int64_t)3);
@@ -291,8 +292,9 @@ static bool logsumexp_sample(np_sampler *s, int i)
     s->attr[0] = (np_attr){.v = s->lists[0], .n = 1, .has = 1};
     s->attr[1] = (np_attr){.i = i == 1, .has = 1};
     s->lists[0][0] = -1;
-    if (s->large)
-        return s->label = "rows", i == 0 && np_s_tensor(s, -3, 3, 0, 2, (int64_t)512, (int64_t)1024);
+    if (s->size != NP_SMALL)
+        return s->label = "rows",
+               i == 0 && np_s_tensor(s, -3, 3, 0, 2, np_s_size(s, 0, 512), np_s_size(s, 0, 1024));
     switch (i) {
     case 0: return s->label = "last", np_s_tensor(s, -3, 3, 0, 2, (int64_t)3, (int64_t)5);
     case 1: return s->label = "keepdim", np_s_tensor(s, -3, 3, 0, 2, (int64_t)3, (int64_t)5);

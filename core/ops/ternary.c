@@ -323,7 +323,7 @@ static void where_grad(np_back *b)
 static bool where_sample(np_sampler *s, int i)
 {
     static const char *const labels[] = {"same shape", "broadcast", "number"};
-    int64_t n = s->large ? 1024 : 3;
+    int64_t n = np_s_size(s, 3, 1024);
     if (i > 2 || !np_s_mask(s, 2, n, (int64_t)4)) return false;
     s->label = labels[i];
     if (!np_s_tensor(s, -2, 2, i, 2, n, (int64_t)4)) return false;

@@ -46,14 +46,14 @@ static inline void no_error(neap_ctx *c, const op_case *k, const char *label, co
 }
 
 /* Fills s with the i-th sample; false: there are no more. */
-static inline bool next_sample(neap_ctx *c, np_sampler *s, const op_case *k, neap_dtype dtype, bool large,
+static inline bool next_sample(neap_ctx *c, np_sampler *s, const op_case *k, neap_dtype dtype, np_size size,
                                int i)
 {
     memset(s, 0, sizeof *s);
     s->c = c;
     s->state = 0x9e3779b97f4a7c15u + (uint64_t)i;
     s->dtype = dtype;
-    s->large = large;
+    s->size = size;
     bool more = impl(k->op)->sample && impl(k->op)->sample(s, i);
     if (more) no_error(c, k, s->label, "making the sample");
     return more;

@@ -1,6 +1,7 @@
 /* test_ops.c - values of every op in the registry: schema, dtypes, layouts, threads, CPU levels, devices.
  * Gradients are in test_ops_grad.c. NEAP_TEST_OP=name runs one op. */
 #include "ops_harness.h"
+#include "test_steps.h"
 
 static bool every(const np_op *op)
 {
@@ -57,10 +58,10 @@ static bool draws_numbers(const np_op *op)
     return (op->tags & NP_FACTORY) || (op->tags & NP_RANDOM && in_place(op));
 }
 
-static void check_dtype(neap_ctx *c, const op_case *k, neap_dtype t)
+static void check_dtype(neap_ctx *c, const op_case *k, neap_dtype t, np_size size)
 {
     np_sampler s;
-    for (int i = 0; next_sample(c, &s, k, t, false, i); i++) {
+    for (int i = 0; next_sample(c, &s, k, t, size, i); i++) {
         neap_tensor *wide[NP_SAMPLE_MAX_IN] = {0};
         np_frame got = {0}, want = {0};
         if (usable(c, k, &s)) {
@@ -89,7 +90,8 @@ static void check_dtype(neap_ctx *c, const op_case *k, neap_dtype t)
 static void test_values(const op_case *k)
 {
     neap_ctx *c = open_ctx("", 1);
-    for (int t = NEAP_FLOAT32; t <= NEAP_BFLOAT16; t++) check_dtype(c, k, (neap_dtype)t);
+    for (int t = NEAP_FLOAT32; t <= NEAP_BFLOAT16; t++)
+        for (np_size size = NP_SMALL; size <= NP_WIDE; size++) check_dtype(c, k, (neap_dtype)t, size);
     assert_int_equal(c->devices[0]->mem.live, 0);
     neap_ctx_free(c);
 }
@@ -102,10 +104,10 @@ typedef struct kept {
     int n;
 } kept;
 
-static void run_and_keep(neap_ctx *c, const op_case *k, bool large, kept *out)
+static void run_and_keep(neap_ctx *c, const op_case *k, np_size size, kept *out)
 {
     np_sampler s;
-    for (int i = 0; i < (large ? 1 : 8) && next_sample(c, &s, k, NEAP_FLOAT32, large, i); i++) {
+    for (int i = 0; i < (size == NP_LARGE ? 1 : 8) && next_sample(c, &s, k, NEAP_FLOAT32, size, i); i++) {
         np_frame f = {0};
         neap_tensor *dx[NP_SAMPLE_MAX_IN] = {0};
         if (!usable(c, k, &s)) {
@@ -130,9 +132,10 @@ static void test_threads(const op_case *k)
 {
     neap_ctx *one = open_ctx("", 1), *two = open_ctx("", 2);
     kept a = {0}, b = {0};
-    for (int large = 0; large < 2; large++) {
-        run_and_keep(one, k, large, &a);
-        run_and_keep(two, k, large, &b);
+    static const np_size sizes[] = {NP_SMALL, NP_LARGE};
+    for (int i = 0; i < test_steps(2); i++) {
+        run_and_keep(one, k, sizes[i], &a);
+        run_and_keep(two, k, sizes[i], &b);
     }
     assert_int_equal(a.n, b.n);
     for (int i = 0; i < a.n; i++) assert_same_bits(k, "", "one and two threads", a.t[i], b.t[i]);
@@ -144,24 +147,77 @@ static void test_threads(const op_case *k)
 
 /* ---- every CPU level gives nearly the values of the baseline */
 
-static void test_levels(const op_case *k)
+/* The sample's floating inputs as another dtype, with values that fit into a byte. */
+static void recast(neap_ctx *c, np_sampler *s, neap_dtype t)
 {
-    neap_ctx *base = open_ctx("baseline", 1);
-    kept a = {0};
-    run_and_keep(base, k, false, &a);
-    for (int level = 1; level <= np_cpu_best_level(); level++) {
-        neap_ctx *c = open_ctx(np_cpu_level_name(level), 1);
-        kept b = {0};
-        assert_int_equal(c->isa, level);
-        run_and_keep(c, k, false, &b);
-        assert_int_equal(a.n, b.n);
-        for (int i = 0; i < a.n; i++)
-            assert_close(k, np_cpu_level_name(level), "values of two CPU levels", b.t[i], a.t[i], 3e-5);
-        free_all(b.t, b.n);
-        neap_ctx_free(c);
+    for (int i = 0; i < s->n_in; i++) {
+        neap_tensor *x = s->in[i];
+        if (!x || x->number || !np_is_float((neap_dtype)x->dtype)) continue;
+        neap_tensor *y = np_tensor_new(c, x->st->dev, t, x->ndim, x->shape);
+        assert_non_null(y);
+        size_t n;
+        char *p = bytes_of(c, x, &n);
+        for (int64_t e = 0; e < y->numel; e++) {
+            double v = trunc(20 * np_load_double((neap_dtype)x->dtype, p + (size_t)e * np_itemsize(x)));
+            np_store_double(t, np_ptr(y) + (size_t)e * np_itemsize(y), t == NEAP_UINT8 ? fabs(v) : v);
+        }
+        free(p);
+        neap_free(x);
+        s->in[i] = y;
+    }
+}
+
+/* Results for inputs of one dtype; NULL where the op refuses them. Internal ops refuse nothing: their callers see to
+ * the dtypes. */
+static void run_recast(neap_ctx *c, const op_case *k, neap_dtype t, kept *out)
+{
+    np_sampler s;
+    for (int i = 0; i < 4 && next_sample(c, &s, k, NEAP_FLOAT32, NP_WIDE, i); i++) {
+        np_frame f = {0};
+        recast(c, &s, t);
+        neap_seed(c, 5);
+        bool ok = run_op(c, k->op, &s, s.in, &f);
+        if (!ok) out->t[out->n++] = NULL;
+        for (int j = 0; ok && j < n_seen(k->op, &f) && out->n < MAX_KEPT; j++)
+            out->t[out->n++] = neap_detach(c, f.out[j]);
+        neap_clear_error(c);
+        np_frame_drop(&f);
+        free_sample(&s);
+    }
+}
+
+static void run_at_level(neap_ctx *c, const op_case *k, int set, kept *out)
+{
+    static const neap_dtype types[] = {NEAP_INT64, NEAP_INT32,   NEAP_INT8,    NEAP_UINT8,
+                                       NEAP_BOOL,  NEAP_FLOAT64, NEAP_FLOAT16, NEAP_BFLOAT16};
+    if (set < 2) run_and_keep(c, k, set == 0 ? NP_SMALL : NP_WIDE, out);
+    else if (!(impl(k->op)->tags & NP_INTERNAL)) run_recast(c, k, types[set - 2], out);
+}
+
+static void compare_with(neap_ctx *base, neap_ctx *c, const op_case *k, int set)
+{
+    kept a = {0}, b = {0};
+    run_at_level(base, k, set, &a);
+    run_at_level(c, k, set, &b);
+    assert_int_equal(a.n, b.n);
+    for (int i = 0; i < a.n; i++) {
+        bool exact = a.t[i] && !np_is_float((neap_dtype)a.t[i]->dtype);
+        double tol = !a.t[i] || exact ? 0 : tolerance((neap_dtype)a.t[i]->dtype);
+        assert_close(k, np_cpu_level_name(c->isa), "values of two CPU levels", b.t[i], a.t[i], tol);
     }
     free_all(a.t, a.n);
-    neap_ctx_free(base);
+    free_all(b.t, b.n);
+}
+
+static void test_levels(const op_case *k)
+{
+    for (int level = 1; level <= np_cpu_best_level(); level++) {
+        neap_ctx *base = open_ctx("baseline", 1), *c = open_ctx(np_cpu_level_name(level), 1);
+        assert_int_equal(c->isa, level);
+        for (int set = 0; set < 10; set++) compare_with(base, c, k, set);
+        neap_ctx_free(c);
+        neap_ctx_free(base);
+    }
 }
 
 /* ---- other devices: one without kernels, one that lacks only the fused ones */
@@ -215,7 +271,7 @@ static void check_bare_device(neap_ctx *c, const op_case *k)
     np_device *d = add_device(c, "bare:0", none);
     const np_op *op = impl(k->op);
     np_sampler s;
-    for (int i = 0; next_sample(c, &s, k, NEAP_FLOAT32, false, i); i++) {
+    for (int i = 0; next_sample(c, &s, k, NEAP_FLOAT32, NP_SMALL, i); i++) {
         np_frame f = {0};
         if (has_real_input(&s)) {
             assert_true(move_sample(c, &s, d));
@@ -242,10 +298,10 @@ static void check_composition(neap_ctx *c, const op_case *k)
     rows[n] = (np_kernel_row){NULL, NULL};
     np_device *d = add_device(c, "parts:0", rows);
     np_sampler here, there;
-    for (int i = 0; next_sample(c, &here, k, NEAP_FLOAT64, false, i); i++) {
+    for (int i = 0; next_sample(c, &here, k, NEAP_FLOAT64, NP_SMALL, i); i++) {
         np_frame fh = {0}, ft = {0};
         neap_tensor *dh[NP_SAMPLE_MAX_IN] = {0}, *dt[NP_SAMPLE_MAX_IN] = {0};
-        assert_true(next_sample(c, &there, k, NEAP_FLOAT64, false, i));
+        assert_true(next_sample(c, &there, k, NEAP_FLOAT64, NP_SMALL, i));
         assert_true(move_sample(c, &there, d));
         if (differentiable(k->op)) require_grads(c, &here), require_grads(c, &there);
         neap_seed(c, 3);

@@ -78,7 +78,7 @@ static void test_gradients(const op_case *k)
 {
     neap_ctx *c = open_ctx("", 1);
     np_sampler s;
-    for (int i = 0; next_sample(c, &s, k, NEAP_FLOAT64, false, i); i++) {
+    for (int i = 0; next_sample(c, &s, k, NEAP_FLOAT64, NP_SMALL, i); i++) {
         int64_t elements = 0;
         int n = 0;
         bool fits = usable(c, k, &s);
@@ -109,7 +109,7 @@ static void test_level_gradients(const op_case *k)
     for (int level = 0; level < np_cpu_best_level(); level++) {
         neap_ctx *c = open_ctx(np_cpu_level_name(level), 1);
         np_sampler s;
-        for (int i = 0; next_sample(c, &s, k, NEAP_FLOAT64, false, i); i++) {
+        for (int i = 0; next_sample(c, &s, k, NEAP_FLOAT64, NP_SMALL, i); i++) {
             int64_t elements = 0;
             for (int j = 0; j < s.n_in; j++)
                 if (takes_grad(&s, j)) elements += s.in[j]->numel;
@@ -171,7 +171,7 @@ static void test_allocations(const op_case *k)
 {
     neap_ctx *c = open_ctx("", 1);
     np_sampler s;
-    for (int i = 0; next_sample(c, &s, k, NEAP_FLOAT32, false, i); i++) {
+    for (int i = 0; next_sample(c, &s, k, NEAP_FLOAT32, NP_SMALL, i); i++) {
         if (usable(c, k, &s)) {
             if (differentiable(k->op)) require_grads(c, &s);
             fail_each_allocation(c, k, &s);
@@ -188,7 +188,7 @@ static void test_checkpoint(const op_case *k)
 {
     neap_ctx *c = open_ctx("", 1);
     np_sampler s;
-    for (int i = 0; next_sample(c, &s, k, NEAP_FLOAT32, false, i); i++) {
+    for (int i = 0; next_sample(c, &s, k, NEAP_FLOAT32, NP_SMALL, i); i++) {
         if (!usable(c, k, &s)) {
             free_sample(&s);
             continue;
