@@ -207,7 +207,7 @@ static bool multinomial_sample(np_sampler *s, int i)
     s->attr[0] = (np_attr){.i = i < 2 ? 3 : 300, .has = 1};
     s->attr[1] = (np_attr){.i = i > 1, .has = 1};
     s->attr[2] = (np_attr){.i = 0, .has = 1};
-    int64_t rows = s->large ? 64 : 2, size = s->large ? 1 << 15 : 5;
+    int64_t rows = np_s_size(s, 2, 64), size = np_s_size(s, 5, 1 << 15);
     return i % 2 ? np_s_tensor(s, 0, 1, i % 3, 2, rows, size) : np_s_tensor(s, 0, 1, i, 1, size);
 }
 NP_OP(bernoulli) = {NP_NAMED(bernoulli), .args = "p:T ; generator:gen? -> y:T",

@@ -151,10 +151,11 @@ static void linear_scan_grad(np_back *b)
 static bool scan_sample(np_sampler *s, int i)
 {
     static const char *const labels[] = {"first", "last", "middle", "one", "0-dim", "empty"};
-    if (i > 5 || (s->large && i > 1)) return false;
+    if (i > 5 || (s->size != NP_SMALL && i > 1)) return false;
     s->label = labels[i];
     s->attr[0] = (np_attr){.i = i == 1 ? -1 : i == 2 ? 1 : 0, .has = 1};
-    if (s->large) return np_s_tensor(s, 0.9, 1.1, 0, 2, (int64_t)2048, (int64_t)1024);
+    if (s->size != NP_SMALL)
+        return np_s_tensor(s, 0.9, 1.1, 0, 2, np_s_size(s, 0, 2048), np_s_size(s, 0, 1024));
     if (i == 3) return np_s_tensor(s, -1.5, 1.5, 0, 2, (int64_t)1, (int64_t)3);
     if (i == 4) return np_s_tensor(s, -1.5, 1.5, 0, 0);
     if (i == 5) return np_s_tensor(s, -1.5, 1.5, 0, 2, (int64_t)0, (int64_t)3);

@@ -51,8 +51,8 @@ static bool infer_three_float(np_frame *f)
 static bool sample_three(np_sampler *s, int i, double lo, double hi)
 {
     static const char *const labels[] = {"same shape", "broadcast", "number", "empty"};
-    int64_t rows = s->large ? 2048 : i == 3 ? 0 : 3, cols = s->large ? 1024 : 4;
-    if (i > 3 || (s->large && i > 0)) return false;
+    int64_t rows = np_s_size(s, i == 3 ? 0 : 3, 2048), cols = np_s_size(s, 4, 1024);
+    if (i > 3 || (s->size != NP_SMALL && i > 0)) return false;
     s->label = labels[i];
     if (!np_s_tensor(s, -2, 2, i == 1, 2, rows, cols)) return false;
     if (!(i == 1 ? np_s_tensor(s, -2, 2, 0, 1, cols) : np_s_tensor(s, -2, 2, 0, 2, rows, cols))) return false;
@@ -189,7 +189,7 @@ static bool clamp_sample(np_sampler *s, int i)
     static const char *const labels[] = {"inside",  "min only",  "max only",
                                          "tensors", "broadcast", "min tensor"};
     static const double low[] = {0.05, 1.5, 0}, high[] = {1.25, 0, 0.05};
-    int64_t n = s->large ? 1 << 18 : 3;
+    int64_t n = np_s_size(s, 3, 1 << 18);
     if (i > 5 || !np_s_tensor(s, 0.1, 1, i % 3, 2, n, (int64_t)4)) return false;
     s->label = labels[i];
     if (i == 2) s->in[s->n_in++] = NULL;
