@@ -5,7 +5,8 @@
  *   neap.newaxis    a dimension of 1  a mask, ids       a copy (bool: where true; integers: those positions)
  *
  * A table is a list of such parts, one for each dimension. A bare range is written x[{ {1, 3} }]. Views are made by
- * recorded ops, so gradients and in-place writes follow. One mask or ids tensor may stand in a list. */
+ * recorded ops, so gradients and in-place writes follow. A mask for all dimensions and one ids tensor are simple ops;
+ * several, which broadcast, are index_at and index_put_at_ of core/ops/pick.c, as x:index_put_ is. */
 #include "nl.h"
 
 typedef struct cursor {
@@ -14,9 +15,10 @@ typedef struct cursor {
     neap_tensor *t; /* the view so far */
     nl_handle *box; /* owns it, on the stack at box_at */
     int box_at;
-    int dim;           /* next dimension of the view */
-    neap_tensor *pick; /* a mask or ids, borrowed from the key */
-    int pick_dim;
+    int dim;                          /* next dimension of the view */
+    neap_tensor *pick[NEAP_MAX_DIMS]; /* masks and ids, borrowed from the key */
+    int64_t pick_dim[NEAP_MAX_DIMS];
+    int n_picks;
 } cursor;
 
 /* One step: the view becomes the result of an op. */
@@ -142,17 +144,14 @@ static void newaxis_part(cursor *c)
 
 static void pick_part(cursor *c, neap_tensor *k)
 {
-    if (c->pick)
-        nl_error(c->L, c->st, NEAP_E_INDEX,
-                 "neap.index: one mask or one tensor of positions can stand in an index, not two");
     if (np_is_float(neap_dtype_of(k)))
         nl_error(c->L, c->st, NEAP_E_DTYPE,
                  "neap.index: a %s tensor cannot index; use integers (positions) or booleans (a mask)",
                  neap_dtype_name(neap_dtype_of(k)));
     need_dim(c);
-    c->pick = k;
-    c->pick_dim = c->dim;
-    c->dim += neap_dtype_of(k) == NEAP_BOOL ? k->ndim : 1;
+    c->pick[c->n_picks] = k;
+    c->pick_dim[c->n_picks++] = c->dim;
+    c->dim += neap_dtype_of(k) != NEAP_BOOL ? 1 : k->ndim > 0 ? k->ndim : 1;
 }
 
 /* How many dimensions the parts after `from` take: what neap.dots leaves. */
@@ -223,12 +222,50 @@ static cursor read_key(lua_State *L, nl_state *st)
     return c;
 }
 
-static void check_mask_place(const cursor *c)
+static bool is_mask(const neap_tensor *t) { return neap_dtype_of(t) == NEAP_BOOL; }
+
+/* Is the only pick one that a simple op serves? A mask is that when it is for all dimensions. */
+static bool simple_pick(const cursor *c)
 {
-    if (neap_dtype_of(c->pick) == NEAP_BOOL && c->pick_dim != 0)
-        nl_error(c->L, c->st, NEAP_E_INDEX,
-                 "neap.index: a mask can stand first in an index only, here it is for dimension %d",
-                 c->pick_dim + 1);
+    return c->n_picks == 1 &&
+           (!is_mask(c->pick[0]) || (c->pick_dim[0] == 0 && c->pick[0]->ndim == c->t->ndim));
+}
+
+/* The positions of all picks, for index_at and index_put_at_: in[0 .. n-1] are filled, the picks follow. */
+static int pick_operands(const cursor *c, np_frame *f, neap_tensor **in, int n)
+{
+    for (int i = 0; i < c->n_picks; i++) in[n + i] = c->pick[i];
+    f->attr[0] = (np_attr){.v = c->pick_dim, .n = c->n_picks, .has = 1};
+    return n + c->n_picks;
+}
+
+static neap_tensor *read_picks(cursor *c)
+{
+    np_frame f = {0};
+    neap_tensor *in[1 + NEAP_MAX_DIMS] = {c->t, c->pick[0]};
+    if (simple_pick(c) && is_mask(c->pick[0])) return nl_call(c->st, "masked_select", &f, in, 2);
+    f.attr[1] = (np_attr){.i = 1, .has = 1};
+    if (!simple_pick(c)) return nl_call(c->st, "index_at", &f, in, pick_operands(c, &f, in, 1));
+    f.attr[0] = (np_attr){.i = c->pick_dim[0], .has = 1};
+    return nl_call(c->st, "index_select", &f, in, 2);
+}
+
+/* v into the picked elements of the view; into x itself where the view is all of it. */
+static neap_tensor *write_picks(cursor *c, neap_tensor *v, bool accumulate)
+{
+    np_frame f = {0};
+    neap_tensor *in[2 + NEAP_MAX_DIMS] = {c->t, c->pick[0], v};
+    if (!accumulate && simple_pick(c) && is_mask(c->pick[0]))
+        return nl_call(c->st, "masked_assign_", &f, in, 3);
+    f.attr[1] = (np_attr){.i = 1, .has = 1};
+    if (!accumulate && simple_pick(c)) {
+        f.attr[0] = (np_attr){.i = c->pick_dim[0], .has = 1};
+        return nl_call(c->st, "index_copy_", &f, in, 3);
+    }
+    in[1] = v;
+    f.attr[1] = (np_attr){.i = accumulate, .has = 1};
+    f.attr[2] = (np_attr){.i = 1, .has = 1};
+    return nl_call(c->st, "index_put_at_", &f, in, pick_operands(c, &f, in, 2));
 }
 
 int nl_index_read(lua_State *L, nl_state *st)
@@ -236,8 +273,8 @@ int nl_index_read(lua_State *L, nl_state *st)
     nl_maybe_collect(L, st);
     neap_tensor *x = nl_check_tensor(L, st, 1, "index", "x"), *y;
     cursor c = read_key(L, st);
-    np_frame f = {0};
-    if (!c.pick) {
+    if (c.n_picks == 0) {
+        np_frame f = {0};
         if (c.t == x) { /* x[{}]: a view of its own */
             f.attr[0] = (np_attr){.v = x->shape, .n = x->ndim, .has = 1};
             step(&c, x->contiguous ? "view" : "expand", &f);
@@ -245,15 +282,7 @@ int nl_index_read(lua_State *L, nl_state *st)
         lua_pushvalue(L, c.box_at);
         return 1;
     }
-    check_mask_place(&c);
-    neap_tensor *in[2] = {c.t, c.pick};
-    if (neap_dtype_of(c.pick) == NEAP_BOOL) {
-        y = nl_call(st, "masked_select", &f, in, 2);
-    } else {
-        f.attr[0] = (np_attr){.i = c.pick_dim, .has = 1};
-        f.attr[1] = (np_attr){.i = 1, .has = 1};
-        y = nl_call(st, "index_select", &f, in, 2);
-    }
+    y = read_picks(&c);
     if (!y) return nl_raise(L, st, "index");
     neap_free(c.box->t);
     c.box->t = NULL;
@@ -306,37 +335,56 @@ static neap_tensor *write_window(cursor *c, neap_tensor *x, neap_tensor *v)
     return y;
 }
 
-/* x[k] = v: x, key, v at 1, 2, 3. In place, broadcasting. */
-int nl_index_write(lua_State *L, nl_state *st)
+/* x[k] = v, or += v: x, key, v at 1, 2, 3. In place, broadcasting. */
+static void write_key(lua_State *L, nl_state *st, bool accumulate)
 {
-    lua_settop(L, 3);
     neap_tensor *x = nl_check_tensor(L, st, 1, "index", "x"), *y;
     neap_tensor *v = value_operand(L, st, nl_new_handle(L, st), x);
     cursor c = read_key(L, st);
     np_frame f = {0};
-    if (!c.pick) {
-        bool graph = neap_requires_grad(v) && !neap_requires_grad(x) && neap_grad_enabled(st->c);
-        y = graph && c.t != x ? write_window(&c, x, v)
-                              : nl_call(st, "copy_", &f, (neap_tensor *[]){c.t, v}, 2);
+    if (c.n_picks > 0) {
+        y = write_picks(&c, v, accumulate);
     } else {
-        check_mask_place(&c);
-        neap_tensor *in[3] = {c.t, c.pick, v};
-        if (neap_dtype_of(c.pick) == NEAP_BOOL) {
-            y = nl_call(st, "masked_assign_", &f, in, 3);
-        } else {
-            f.attr[0] = (np_attr){.i = c.pick_dim, .has = 1};
-            f.attr[1] = (np_attr){.i = 1, .has = 1};
-            y = nl_call(st, "index_copy_", &f, in, 3);
-        }
+        bool graph = neap_requires_grad(v) && !neap_requires_grad(x) && neap_grad_enabled(st->c);
+        if (accumulate) y = nl_call(st, "add_", &f, (neap_tensor *[]){c.t, v}, 2);
+        else if (graph && c.t != x) y = write_window(&c, x, v);
+        else y = nl_call(st, "copy_", &f, (neap_tensor *[]){c.t, v}, 2);
     }
-    if (!y) return nl_raise(L, st, "index");
+    if (!y) nl_raise(L, st, "index");
     neap_free(y);
     if (st->n_callbacks && x->ag) nl_anchor_handle(L, st, lua_touserdata(L, 1), 1);
+}
+
+int nl_index_write(lua_State *L, nl_state *st)
+{
+    lua_settop(L, 3);
+    write_key(L, st, false);
     return 0;
 }
 
+/* x:index_put_(key, v, {accumulate = true}) */
+static int index_put(lua_State *L)
+{
+    nl_state *st = nl_enter(L);
+    static const char *const names[] = {"accumulate", NULL};
+    int n = lua_gettop(L), options = n == 4 ? 4 : 0;
+    nl_maybe_collect(L, st);
+    if (n < 3 || n > 4)
+        nl_error(L, st, NEAP_E_ARG,
+                 "neap.index_put_: write x:index_put_(positions, values, {accumulate = true})");
+    if (options) nl_check_options(L, st, options, "index_put_", names);
+    bool accumulate = nl_bool_option(L, st, options, "index_put_", "accumulate", false);
+    lua_settop(L, 3);
+    write_key(L, st, accumulate);
+    lua_settop(L, 1);
+    return 1;
+}
+
+/* Stack: methods, neap. */
 void nl_open_index(lua_State *L, nl_state *st)
 {
+    nl_pushfunction(L, st, index_put);
+    lua_setfield(L, -3, "index_put_");
     lua_pushlightuserdata(L, &st->dots);
     lua_setfield(L, -2, "dots");
     lua_pushlightuserdata(L, &st->newaxis);

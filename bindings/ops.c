@@ -190,6 +190,7 @@ static int read_attr(reader *r, const np_arg *a, int idx, int last)
     case NP_ARG_BASE:
     case NP_ARG_INT: attr->i = nl_check_integer(r->L, r->st, idx, r->name, a->name); break;
     case NP_ARG_FLOAT: read_float(r, a, idx, attr); break;
+    case NP_ARG_STR: attr->s = nl_check_text(r->L, r->st, idx, r->name, a->name); break;
     case NP_ARG_DIM: attr->i = nl_check_dim(r->L, r->st, idx, r->name, -1); break;
     case NP_ARG_INDEX: attr->i = read_index(r, idx, a); break;
     case NP_ARG_DTYPE: attr->i = nl_check_dtype(r->L, r->st, idx, r->name); break;
@@ -253,11 +254,25 @@ static void read_tensor(reader *r, const np_arg *a, int idx)
     r->in[a->slot] = nl_check_tensor(r->L, r->st, idx, r->name, what);
 }
 
+/* A list at the end may also be tensors by position: they become one table. */
+static void gather_arguments(reader *r)
+{
+    int n = r->last - r->next + 1;
+    lua_createtable(r->L, n, 0);
+    for (int i = 1; i <= n; i++) {
+        lua_pushvalue(r->L, r->next + i - 1);
+        lua_rawseti(r->L, -2, i);
+    }
+    lua_replace(r->L, r->next);
+    r->last = r->next;
+}
+
 static void read_positional(reader *r, const np_arg *a, bool last_one)
 {
     bool absent = r->next > r->last || lua_isnil(r->L, r->next);
     if (a->type == NP_ARG_LIST) {
         if (absent) missing(r, a);
+        if (last_one && nl_handle_at(r->L, r->st, r->next)) gather_arguments(r);
         int n;
         r->f.in = nl_tensor_list(r->L, r->st, r->next++, r->name, a->name, false,
                                  &n); /* its buffer stays on the stack */
@@ -437,23 +452,12 @@ static int op_to(lua_State *L)
 static const struct {
     const char *name;
     uint32_t bit;
-} tag_names[] = {{"pointwise", NP_POINTWISE},
-                 {"view", NP_VIEW},
-                 {"inplace", NP_INPLACE},
-                 {"random", NP_RANDOM},
-                 {"heavy", NP_HEAVY},
-                 {"cheap", NP_CHEAP},
-                 {"reduce", NP_REDUCE},
-                 {"nodiff", NP_NODIFF},
-                 {"sync", NP_SYNC},
-                 {"fused", NP_FUSED},
-                 {"internal", NP_INTERNAL},
-                 {"factory", NP_FACTORY},
-                 {"anywhere", NP_ANYWHERE},
-                 {"truth", NP_TRUTH},
-                 {"matmul", NP_HEAVY},
-                 {"cast_low", NP_CAST_LOW},
-                 {"cast_float32", NP_CAST_FLOAT32}};
+} tag_names[] = {{"pointwise", NP_POINTWISE}, {"view", NP_VIEW},         {"inplace", NP_INPLACE},
+                 {"random", NP_RANDOM},       {"heavy", NP_HEAVY},       {"cheap", NP_CHEAP},
+                 {"reduce", NP_REDUCE},       {"nodiff", NP_NODIFF},     {"sync", NP_SYNC},
+                 {"fused", NP_FUSED},         {"internal", NP_INTERNAL}, {"factory", NP_FACTORY},
+                 {"anywhere", NP_ANYWHERE},   {"truth", NP_TRUTH},       {"matmul", NP_HEAVY},
+                 {"composite", NP_COMPOSITE}, {"cast_low", NP_CAST_LOW}, {"cast_float32", NP_CAST_FLOAT32}};
 enum { N_TAGS = sizeof tag_names / sizeof *tag_names };
 
 /* An op value is a userdata that holds its nl_op. */

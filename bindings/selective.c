@@ -51,6 +51,7 @@ static void push_attribute(lua_State *L, nl_state *st, np_arg_type type, const n
     case NP_ARG_DTYPE: lua_pushstring(L, neap_dtype_name((neap_dtype)a->i)); break;
     case NP_ARG_DEVICE: lua_pushstring(L, neap_device_name(st->c, (int)a->i)); break;
     case NP_ARG_GEN: lua_pushnil(L); break;
+    case NP_ARG_STR: lua_pushstring(L, a->s); break;
     default: lua_pushinteger(L, a->i);
     }
 }

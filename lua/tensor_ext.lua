@@ -72,19 +72,32 @@ return function(neap)
     return table.unpack(parts)
   end
 
-  --- A tensor of zeros with the given ids (counting from 1, or base = 0) set to one along a new last dimension.
-  -- Reads the ids: one that is no class is an error.
-  function ext.one_hot(ids, count, options)
-    tensor("neap.one_hot", ids)
-    options = util.options("neap.one_hot", options, { "base", "dtype" })
-    count = util.integer("neap.one_hot", "the number of classes", count, 1)
-    local first = options.base or 1
-    local all = neap.arange(first, first + count - 1)
-    if neap.any(ids:lt(first)) or neap.any(ids:gt(first + count - 1)) then
-      util.fail("E-LABEL", "neap.one_hot: the ids go from %s to %s, but there are %d classes: from %d to %d",
-        ids:min():item(), ids:max():item(), count, first, first + count - 1)
+  --- Views of vectors that together give all combinations of their elements: result i changes along dimension i only.
+  -- Options: indexing = "ij", or "xy" for the first two dimensions exchanged. Several results.
+  function ext.meshgrid(vectors, options)
+    options = util.options("neap.meshgrid", options, { "indexing" })
+    local xy = options.indexing == "xy"
+    if not xy and options.indexing ~= nil and options.indexing ~= "ij" then
+      util.fail("E-ARG", "neap.meshgrid: indexing is \"ij\" or \"xy\", got %s", util.kind(options.indexing))
     end
-    return ids:unsqueeze(-1):eq(all):to(options.dtype or "float32")
+    if type(vectors) ~= "table" or #vectors == 0 or #vectors > 8 then
+      util.fail("E-ARG", "neap.meshgrid: needs a list of 1 to 8 vectors, got %s", util.kind(vectors))
+    end
+    local shape, results = {}, {}
+    for i, v in ipairs(vectors) do
+      tensor("neap.meshgrid", v)
+      if v.ndim > 1 then
+        util.fail("E-DIMS", "neap.meshgrid: tensor %d has %d dimensions: vectors are combined", i, v.ndim)
+      end
+      shape[i] = v:numel()
+    end
+    for i, v in ipairs(vectors) do
+      local thin = {}
+      for d = 1, #vectors do thin[d] = d == i and shape[i] or 1 end
+      results[i] = v:view(thin):expand(shape)
+      if xy and #vectors > 1 then results[i] = results[i]:transpose(1, 2) end
+    end
+    return table.unpack(results)
   end
 
   for name, fn in pairs(ext) do

@@ -407,7 +407,7 @@ local schema_types = {
   T = "neap.Tensor", ["T?"] = "neap.Tensor", N = "neap.Tensor|number", ["N?"] = "neap.Tensor|number",
   ["T*"] = "neap.Tensor[]", int = "integer", float = number, bool = "boolean", dim = "integer", index = "integer",
   base = "integer", dtype = "neap.Dtype", dims = "integer|integer[]", shape = "neap.ShapeLike", device = "string",
-  gen = "neap.Generator",
+  gen = "neap.Generator", str = "string",
 }
 
 local function schema_type(kind) return schema_types[kind] or schema_types[(kind:gsub("%?$", ""))] or "any" end

@@ -41,6 +41,8 @@ local TYPES = {
   dtype = { c = "int %s", set = ".i = %s, .has = 1" },
   dims = { c = "const int64_t *%s, int n_%s", set = ".v = %s, .n = n_%s, .has = 1" },
   shape = { c = "const int64_t *%s, int n_%s", set = ".v = %s, .n = n_%s, .has = 1" },
+  str = { c = "const char *%s", set = ".s = %s, .has = %s != NULL", text = true },
+  ["str?"] = { c = "const char *%s", set = ".s = %s, .has = %s != NULL", text = true },
   ["int?"] = { c = "const int64_t *%s", set = ".i = %s ? *%s : 0, .has = %s != NULL" },
   ["dim?"] = { c = "const int64_t *%s", set = ".i = %s ? *%s : 0, .has = %s != NULL" },
   ["index?"] = { c = "const int64_t *%s", set = ".i = %s ? *%s : 0, .has = %s != NULL" },
@@ -268,7 +270,10 @@ local function parse_schema(op)
       arg.default = default ~= "" and default or nil
       parsed.args[#parsed.args + 1] = arg
       if t.list then
-        if #parsed.args > 1 then fail(op, "a list of tensors comes first") end
+        for i = 1, #parsed.args - 1 do
+          if not parsed.args[i].type.text then fail(op, "only a text can stand before a list of tensors") end
+        end
+        if #parsed.tensors > 0 then fail(op, "a list of tensors stands alone") end
         parsed.list = arg
       elseif t.tensor then
         if parsed.list then fail(op, "a list of tensors stands alone: '%s' cannot be a tensor", name) end
@@ -372,6 +377,9 @@ local function read_ops(dir)
         op.tags = body:match("%.tags%s*=%s*([^,}]*)") or ""
         op.doc = docs[op.name]
         op.schema = parse_schema(op)
+        for _, a in ipairs(op.schema.attrs) do
+          if a.type.text and not op.tags:find "NP_COMPOSITE" then fail(op, "only composites take a text") end
+        end
         add(op)
         pos = stop
       elseif key == "NP_INPLACE_OP" then

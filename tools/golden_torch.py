@@ -1,8 +1,8 @@
 """Writes tests/golden/ops.lua: values and gradients of the common ops, computed by PyTorch in float64.
 
 Run with any Python that has PyTorch:  python3 tools/golden_torch.py > tests/golden/ops.lua
-Inputs are multiples of 1/64, so they are the same numbers in float32. Positions in the file (labels, ids) count
-from 1, as in Neap. The gradients belong to sum(output * grad_output).
+Inputs are multiples of 1/64, so they are the same numbers in float32. Positions in the file (labels, ids:
+int64) count from 1, as in Neap; other integers are int32. The gradients belong to sum(output * grad_output).
 """
 import torch
 import torch.nn.functional as F
@@ -28,9 +28,16 @@ def ids(*rows):
     return torch.tensor(rows if len(rows) > 1 else rows[0], dtype=torch.int64)
 
 
+def plain(rows):
+    """Integers that are no positions."""
+    return torch.tensor(rows, dtype=torch.int32)
+
+
 a23, b3, b23 = values(2, 3), values(3), values(2, 3)
 p23, p3 = positive(2, 3), positive(3)
 x234 = values(2, 3, 4)
+ties = torch.tensor([[2.0, -1, 2, 0, -1], [0, 0, 2, -1, 5]], dtype=torch.float64)
+nans = torch.tensor([1.0, float("nan"), -2, float("inf"), float("nan"), -float("inf"), 0], dtype=torch.float64)
 mask = torch.tensor([[True, False, True], [False, True, False]])
 
 unit = values(2, 3, low=-0.95, high=0.95)
@@ -147,12 +154,107 @@ CASES = [
     ("std_correction", [x234], lambda x: x.std(1, correction=2)),
     *[("norm_%s_%s" % (p, k), [x234], lambda x, o=o, p=p: torch.linalg.vector_norm(x, float(p), **o))
       for p in ("1", "2", "3", "0.5", "-1", "inf", "-inf") for k, o in sizes.items()],
+    # matrices
+    ("mm", [values(3, 4), values(4, 2)], torch.mm),
+    ("mv", [values(3, 4), values(4)], torch.mv),
+    ("dot", [values(5), values(5)], torch.dot),
+    ("bmm", [values(2, 3, 4), values(2, 4, 2)], torch.bmm),
+    ("addmm", [values(2), values(3, 4), values(4, 2)], torch.addmm),
+    ("addmm_scaled", [values(3, 2), values(3, 4), values(4, 2)],
+     lambda x, a, b: torch.addmm(x, a, b, beta=0.5, alpha=-1.5)),
+    ("baddbmm", [values(2, 3, 2), values(2, 3, 4), values(2, 4, 2)],
+     lambda x, a, b: torch.baddbmm(x, a, b, beta=-0.25, alpha=2)),
+    ("outer", [values(3), values(4)], torch.outer),
+    ("kron", [values(2, 3), values(3, 2)], torch.kron),
+    ("kron_ranks", [values(2), values(2, 2)], torch.kron),
+    ("cross", [values(2, 3), values(2, 3)], lambda a, b: torch.linalg.cross(a, b)),
+    ("cross_dim", [values(3, 2), values(3, 1)], lambda a, b: torch.linalg.cross(a, b, dim=0)),
+    ("tril", [values(2, 3, 4)], torch.tril),
+    ("tril_above", [values(3, 4)], lambda x: x.tril(1)),
+    ("triu", [values(3, 4)], torch.triu),
+    ("triu_below", [values(4, 3)], lambda x: x.triu(-1)),
+    ("diagonal", [x234], lambda x: x.diagonal(1, 0, 2)),
+    ("diag_vector", [values(3)], lambda x: x.diag(-1)),
+    ("diag_matrix", [values(3, 4)], lambda x: x.diag(1)),
+    ("trace", [values(3, 4)], torch.trace),
+    ("einsum_product", [values(3, 4), values(4, 2)], lambda a, b: torch.einsum("ij,jk->ik", a, b)),
+    ("einsum_batch", [values(2, 3, 4), values(2, 5, 4)], lambda a, b: torch.einsum("bij,bkj->bki", a, b)),
+    ("einsum_implicit", [values(3, 4), values(4, 2)], lambda a, b: torch.einsum("zj,ja", a, b)),
+    ("einsum_diagonal", [values(3, 3)], lambda a: torch.einsum("ii->i", a)),
+    ("einsum_trace", [values(3, 3)], lambda a: torch.einsum("ii", a)),
+    ("einsum_ellipsis", [values(2, 3, 4), values(5, 4)], lambda a, b: torch.einsum("...i,ji->...j", a, b)),
+    ("einsum_ellipsis_broadcast", [values(2, 1, 3), values(4, 3)], lambda a, b: torch.einsum("...i,...i->...", a, b)),
+    ("einsum_outer", [values(2), values(3)], lambda a, b: torch.einsum("i,j->ji", a, b)),
+    ("einsum_broadcast", [values(3, 1), values(4, 2)], lambda a, b: torch.einsum("ij,jk->ik", a, b)),
+    ("einsum_three", [values(2, 2, 3), values(3, 4), values(4)], lambda a, b, c: torch.einsum("iij,jk,k->ik", a, b, c)),
+    # arranging
+    ("tile", [a23], lambda x: x.tile(2, 1, 2)),
+    ("tile_few", [a23], lambda x: x.tile(2)),
+    ("roll", [x234], lambda x: x.roll((1, -2), (0, 2))),
+    ("roll_row", [a23], lambda x: x.roll(4)),
+    ("pad_constant", [a23], lambda x: F.pad(x, (1, 2, 0, 1), value=-1.5)),
+    ("pad_cut", [x234], lambda x: F.pad(x, (-1, 2))),
+    ("pad_reflect", [x234], lambda x: F.pad(x, (2, 3), mode="reflect")),
+    ("pad_reflect_two", [values(1, 3, 4)], lambda x: F.pad(x, (2, 1, 1, 2), mode="reflect")),
+    ("pad_replicate", [values(1, 3, 4)], lambda x: F.pad(x, (2, 1, 1, 3), mode="replicate")),
+    ("pad_circular", [values(1, 1, 3, 4)], lambda x: F.pad(x, (2, 1, 0, 3), mode="circular")),
+    ("movedim", [x234], lambda x: x.movedim((0, 2), (-1, 0))),
+    ("unflatten", [values(2, 6)], lambda x: x.unflatten(1, (3, -1))),
+    ("repeat_interleave", [a23], lambda x: x.repeat_interleave(2)),
+    ("repeat_interleave_dim", [x234], lambda x: x.repeat_interleave(3, 1)),
+    ("repeat_interleave_each", [a23, plain([0, 3, 1])], lambda x, n: x.repeat_interleave(n, 1)),
+    ("broadcast_to", [values(3, 1)], lambda x: x.broadcast_to(2, 3, 4)),
+    ("expand_as", [values(3, 1), values(2, 3, 4)], lambda x, y: x.expand_as(y)),
+    ("unfold", [values(3, 7)], lambda x: x.unfold(1, 3, 2)),
+    ("unfold_first", [values(4, 2)], lambda x: x.unfold(0, 3, 1)),
+    ("meshgrid", [values(2), values(3)], lambda a, b: torch.meshgrid(a, b, indexing="ij")[1] * a.unsqueeze(1)),
+    # positions
+    ("scatter", [a23, ids([0, 2], [1, 0]), values(2, 2)], lambda x, i, v: x.scatter(1, i, v)),
+    ("scatter_value", [a23, ids([0, 2], [1, 0])], lambda x, i: x.scatter(1, i, 0.5)),
+    ("scatter_first", [values(4, 3), ids([3, 0, 2]), values(1, 3)], lambda x, i, v: x.scatter(0, i.reshape(1, 3), v)),
+    ("take", [x234, ids([0, 23], [5, 5])], torch.take),
+    ("take_along_dim", [x234, ids([2, 0])], lambda x, i: x.take_along_dim(i.reshape(1, 2, 1), 1)),
+    ("index_two", [x234, ids([0, 1, 1]), ids([2, 0, 0])], lambda x, i, j: x[i, j]),
+    ("index_apart", [x234, ids([0, 1, 1]), ids([3, 0, 0])], lambda x, i, j: x[i, :, j]),
+    ("index_broadcast", [x234, ids([0, 2]), ids([3, 0, 1])], lambda x, i, j: x[:, i.unsqueeze(1), j]),
+    ("index_range", [x234, ids([0, 2]), ids([1, 0])], lambda x, i, j: x[:, i, 1:3][:, :, j]),
+    ("index_mask_middle", [x234, torch.tensor([True, False, True])], lambda x, m: x[:, m]),
+    ("index_mask_and_ids", [x234, torch.tensor([True, False, True]), ids([3, 1])], lambda x, m, j: x[1, m, j]),
+    ("index_put", [x234, ids([0, 1]), ids([2, 0]), values(2, 4)],
+     lambda x, i, j, v: x.index_put((i, j), v)),
+    ("index_put_apart", [x234, ids([0, 1]), ids([2, 0]), values(2, 1)],
+     lambda x, i, j, v: x.clone().transpose(1, 2).index_put((i, j), v).transpose(1, 2)),
+    ("index_put_accumulate", [x234, ids([0, 1, 0]), ids([2, 0, 2]), values(3, 4)],
+     lambda x, i, j, v: x.index_put((i, j), v, accumulate=True)),
+    ("nonzero", [torch.tensor([[True, False, True], [False, True, False]])], torch.nonzero),
+    ("one_hot", [ids([2, 0, 1])], lambda i: F.one_hot(i, 4).int()),
+    # order
+    ("sort", [values(3, 5)], torch.sort),
+    ("sort_first_descending", [values(4, 3)], lambda x: x.sort(0, descending=True)),
+    ("sort_ties", [ties], lambda x: x.sort(stable=True)),
+    ("sort_ties_descending", [ties], lambda x: x.sort(stable=True, descending=True)),
+    ("sort_nan", [nans], lambda x: x.sort(stable=True)),
+    ("sort_nan_descending", [nans], lambda x: x.sort(stable=True, descending=True)),
+    ("argsort", [values(3, 5)], lambda x: x.argsort(1)),
+    ("topk", [values(3, 5)], lambda x: x.topk(2)),
+    ("topk_smallest_first", [values(4, 3)], lambda x: x.topk(3, 0, largest=False)),
+    ("topk_nan", [nans], lambda x: x.topk(3).values),
+    ("unique", [ties], lambda x: (lambda v, i, n: (v.detach(), i, n.int()))(
+        *torch.unique(x.detach(), return_inverse=True, return_counts=True))),
+    ("unique_nan", [nans], lambda x: (lambda v, n: (v, n.int()))(*torch.unique(x.detach(), return_counts=True))),
+    ("bincount", [ids([0, 3, 3, 1])], lambda i: i.bincount(minlength=6).int()),
+    ("searchsorted", [values(6).sort().values, values(2, 3)], lambda s, v: torch.searchsorted(s.detach(), v.detach())),
+    ("searchsorted_right", [torch.tensor([1.0, 2.0, 2.0, 3.0], dtype=torch.float64),
+                            torch.tensor([2.0, 0.5, 3.0], dtype=torch.float64)],
+     lambda s, v: torch.searchsorted(s.detach(), v.detach(), right=True)),
 ]
 
 
 def lua_number(v):
     if isinstance(v, bool):
         return "true" if v else "false"
+    if v != v or v in (float("inf"), -float("inf")):
+        return "0 / 0" if v != v else "1 / 0" if v > 0 else "-1 / 0"
     return str(v) if isinstance(v, int) else "%.17g" % v
 
 
@@ -163,21 +265,35 @@ def lua_tensor(t, shift=0):
     return '{dtype = "%s", shape = {%s}, %s}' % (dtype, ", ".join(map(str, t.shape)), flat)
 
 
+def lua_result(t):
+    return lua_tensor(t, 1 if t.dtype == torch.int64 else 0)
+
+
 def write(name, inputs, fn):
     leaves = [t.clone().requires_grad_() if t.is_floating_point() else t for t in inputs]
     out = fn(*leaves)
-    seed = values(*out.shape) if out.dim() else torch.tensor(1.5, dtype=torch.float64)
-    (out * seed).sum().backward()
+    more = list(out[1:]) if isinstance(out, tuple) else []
+    out = out[0] if isinstance(out, tuple) else out
+    seed = None
+    if out.requires_grad:
+        seed = values(*out.shape) if out.dim() else torch.tensor(1.5, dtype=torch.float64)
+        (out * seed).sum().backward()
     print('  {name = "%s",' % name)
     print("    inputs = {")
     for t in inputs:
-        print("      %s," % lua_tensor(t, 1 if t.dtype == torch.int64 else 0))
+        print("      %s," % lua_result(t))
     print("    },")
-    print("    output = %s," % lua_tensor(out))
-    print("    grad_output = %s," % lua_tensor(seed))
+    print("    output = %s," % lua_result(out))
+    if more:
+        print("    more = {")
+        for t in more:
+            print("      %s," % lua_result(t))
+        print("    },")
+    if seed is not None:
+        print("    grad_output = %s," % lua_tensor(seed))
     print("    grads = {")
     for t in leaves:
-        print("      %s," % (lua_tensor(t.grad) if t.is_floating_point() else "false"))
+        print("      %s," % (lua_tensor(t.grad) if t.is_floating_point() and t.grad is not None else "false"))
     print("    }},")
 
 

@@ -152,6 +152,8 @@ struct neap_node *np_record_begin(np_frame *f);       /* node with edges; inputs
 bool np_record_end(np_frame *f, struct neap_node *n); /* packs results, gives them their identity */
 /* An in-place op on a differentiable view: the base is rewritten, the view gets a new place in the graph. */
 bool np_write_through_view(np_frame *f);
+/* engine.c: the call of a composite op. */
+bool np_run_parts(np_frame *f);
 
 /* cycles.c */
 /* t's .grad becomes g (taken; NULL: none). False: no memory, it stays as it was. t has an autograd part. */

@@ -510,6 +510,22 @@ static bool run_formula(np_pass *p, struct neap_node *n, neap_tensor **g, neap_t
     return ok;
 }
 
+/* A composite is a formula, too: its results take the place of gradients. */
+bool np_run_parts(np_frame *f)
+{
+    np_temp temps;
+    temps.v = temps.few, temps.n = 0, temps.cap = FEW_TEMPS;
+    np_back b = {.c = f->c, .attr = f->attr, .dx = f->out, .n_in = f->n_out, .temps = &temps};
+    f->op->parts(&b, f);
+    bool ok = !np_pending(f->c);
+    for (int j = 0; ok && j < f->n_out; j++)
+        if (!f->out[j]) ok = np_fail(f->c, NEAP_E_INTERNAL, "a part failed without saying why");
+    if (ok) take_results(&b);
+    else memset(f->out, 0, sizeof f->out);
+    free_frame(&b);
+    return ok;
+}
+
 /* ---- running one node */
 
 static bool capture(np_pass *p, np_record *r)

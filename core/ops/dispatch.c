@@ -320,7 +320,10 @@ static NP_INLINE bool enter(np_frame *f, const np_ambient_entry *mode, bool fres
     bool ok = !gaps || required_present(f, facts);
     const np_ambient_entry *cast =
         f->op->tags & (NP_CAST_LOW | NP_CAST_FLOAT32) ? np_ambient_get(c, NP_AMB_CAST) : NULL;
-    if (ok && mode) {
+    if (f->op->tags & NP_COMPOSITE) {
+        f->n_out = facts->n_results;
+        ok = ok && np_run_parts(f);
+    } else if (ok && mode) {
         np_mode *m = mode->payload;
         ok = m->call(c, m->user, f, mode->id) && !np_pending(c);
     } else if (ok && cast && cast->value && np_cast_wanted(f, cast->value)) {

@@ -1,57 +1,12 @@
-/* index.c - reading and writing by positions: gather, index_select, embedding, index_add, index_copy. Masks are in
- * masked.c.
+/* index.c - reading and writing slices by positions: index_select, embedding, index_add, index_copy. One position an
+ * element is in scatter.c, several dimensions at once in pick.c, masks are in masked.c.
  *
  * Positions count from `base`; negative ones count from the end, but for embedding, whose ids are strict. All
  * are checked before anything is written. What adds into or overwrites rows is cut by ranges of destination
  * rows: each range goes through the positions in order, so sums have one order and the last write wins,
  * without atomics. Linear ops and their transposes are each other's gradients. */
-#include "ops/cpu/rows.h"
+#include "ops/cpu/positions.h"
 #include "ops/sample.h"
-
-/* ---- positions */
-
-/* The positions as contiguous 0-based int64. New reference; NULL with E-INDEX, strict: E-LABEL. */
-static inline neap_tensor *resolve(np_frame *f, neap_tensor *ids, int64_t size, int64_t base, bool strict)
-{
-    neap_ctx *c = f->c;
-    neap_tensor *in = np_as_contiguous(c, ids, NEAP_INT64);
-    neap_tensor *out = in ? np_tensor_new(c, c->devices[0], NEAP_INT64, ids->ndim, ids->shape) : NULL;
-    for (int64_t i = 0; out && i < out->numel; i++) {
-        int64_t v = NP_DATA(int64_t, in)[i];
-        bool plain = v >= base && v - base < size;
-        if (plain || (!strict && v < 0 && v >= -size)) {
-            NP_DATA(int64_t, out)[i] = plain ? v - base : v + size;
-            continue;
-        }
-        char at[120];
-        np_position_text(at, sizeof at, ids, i, c->base);
-        if (strict)
-            np_fail(c, NEAP_E_LABEL, "ids%s is %lld, but the table has %lld rows: ids are %lld..%lld%s", at,
-                    (long long)v, (long long)size, (long long)base, (long long)(base + size - 1),
-                    base ? "; for ids that count from 0 pass {base = 0}" : "");
-        else
-            np_fail(c, NEAP_E_INDEX,
-                    "ids%s is %lld, but positions are %lld..%lld, or -1..-%lld from the end%s", at,
-                    (long long)v, (long long)base, (long long)(base + size - 1), (long long)size,
-                    base ? "; they count from 1, for others pass {base = 0}" : "");
-        np_drop(out);
-        out = NULL;
-    }
-    np_drop(in);
-    return out;
-}
-
-static inline int dim_of(const np_attr *a, int ndim) { return (int)(a->i < 0 ? a->i + ndim : a->i); }
-
-static inline int64_t sizes(const int64_t *shape, int from, int to)
-{
-    int64_t n = 1;
-    for (int d = from; d < to; d++) n *= shape[d];
-    return n;
-}
-
-/* The dtype sums are kept in. */
-static inline neap_dtype sum_type(neap_dtype t) { return np_is_float(t) ? np_wide(t) : NEAP_INT64; }
 
 /* ---- rows: (outer, size, inner) against (outer, n, inner) */
 
@@ -74,23 +29,6 @@ static inline void read_chunk(void *arg, int64_t chunk)
         memcpy(j->dst + (size_t)r * row, j->src + (size_t)(r / j->n * j->size + j->ids[r % j->n]) * row, row);
 }
 
-static inline void add_row(neap_dtype t, char *dst, const char *src, int64_t n)
-{
-    if (t == NEAP_FLOAT32) {
-        float *d = (float *)(void *)dst;
-        const float *s = (const float *)(const void *)src;
-        for (int64_t i = 0; i < n; i++) d[i] += s[i];
-    } else if (t == NEAP_FLOAT64) {
-        double *d = (double *)(void *)dst;
-        const double *s = (const double *)(const void *)src;
-        for (int64_t i = 0; i < n; i++) d[i] += s[i];
-    } else {
-        uint64_t *d = (uint64_t *)(void *)dst;
-        const uint64_t *s = (const uint64_t *)(const void *)src;
-        for (int64_t i = 0; i < n; i++) d[i] += s[i];
-    }
-}
-
 /* One range of destination rows. */
 static inline void write_chunk(void *arg, int64_t chunk)
 {
@@ -104,7 +42,7 @@ static inline void write_chunk(void *arg, int64_t chunk)
             char *d = j->dst + (size_t)(o * j->size + r) * row;
             const char *s = j->src + (size_t)(o * j->n + i) * row;
             if (j->what == ROWS_PUT) memcpy(d, s, row);
-            else add_row(j->t, d, s, j->inner);
+            else np_add_row(j->t, d, s, j->inner);
         }
     }
 }
@@ -133,10 +71,10 @@ static inline rows_job rows_of(const int64_t *shape, int ndim, int dim, const ne
 }
 
 /* out[0] = x[..., ids, ...] */
-static inline bool select_rows(np_frame *f, int dim, neap_tensor *ids_in, int64_t base, bool strict)
+static inline bool select_rows(np_frame *f, int dim, neap_tensor *ids_in, int64_t base, const char *strict)
 {
     neap_tensor *x = np_as_contiguous(f->c, f->in[0], (neap_dtype)f->in[0]->dtype);
-    neap_tensor *ids = x ? resolve(f, ids_in, x->shape[dim], base, strict) : NULL;
+    neap_tensor *ids = x ? np_positions(f, ids_in, x->shape[dim], base, strict) : NULL;
     bool ok = ids != NULL;
     if (ok) {
         rows_job j = rows_of(x->shape, x->ndim, dim, ids);
@@ -150,13 +88,13 @@ static inline bool select_rows(np_frame *f, int dim, neap_tensor *ids_in, int64_
 
 /* out[0] = start (NULL: zeros), then rows of src put or added at ids. Safe when out[0] is `start` (in place). */
 static inline bool write_rows(np_frame *f, int dim, neap_tensor *start, neap_tensor *ids_in,
-                              neap_tensor *src_in, int64_t base, bool strict, int64_t skip, bool add)
+                              neap_tensor *src_in, int64_t base, const char *strict, int64_t skip, bool add)
 {
     neap_ctx *c = f->c;
     neap_tensor *out = f->out[0];
-    neap_dtype t = (neap_dtype)out->dtype, w = add ? sum_type(t) : t;
+    neap_dtype t = (neap_dtype)out->dtype, w = add ? np_sum_type(t) : t;
     bool direct = out->contiguous && t == w;
-    neap_tensor *ids = resolve(f, ids_in, out->shape[dim], base, strict), *src = NULL, *d = NULL;
+    neap_tensor *ids = np_positions(f, ids_in, out->shape[dim], base, strict), *src = NULL, *d = NULL;
     int64_t shape[2 * NEAP_MAX_DIMS];
     int n = 0;
     for (int k = 0; k < dim; k++) shape[n++] = out->shape[k];
@@ -184,34 +122,34 @@ static inline bool write_rows(np_frame *f, int dim, neap_tensor *start, neap_ten
 
 NP_CPU(index_select)(np_frame *f)
 {
-    return select_rows(f, dim_of(&f->attr[0], f->in[0]->ndim), f->in[1], f->attr[1].i, false);
+    return select_rows(f, np_dim_of(&f->attr[0], f->in[0]->ndim), f->in[1], f->attr[1].i, NULL);
 }
 NP_CPU(index_select_backward)(np_frame *f)
 {
-    return write_rows(f, dim_of(&f->attr[0], f->out[0]->ndim), NULL, f->in[1], f->in[0], f->attr[2].i, false,
-                      -1, true);
+    return write_rows(f, np_dim_of(&f->attr[0], f->out[0]->ndim), NULL, f->in[1], f->in[0], f->attr[2].i,
+                      NULL, -1, true);
 }
-NP_CPU(embedding)(np_frame *f) { return select_rows(f, 0, f->in[1], f->attr[0].i, true); }
+NP_CPU(embedding)(np_frame *f) { return select_rows(f, 0, f->in[1], f->attr[0].i, "rows"); }
 NP_CPU(embedding_backward)(np_frame *f)
 {
     int64_t skip = f->attr[2].has ? f->attr[2].i - f->attr[1].i : -1;
-    return write_rows(f, 0, NULL, f->in[1], f->in[0], f->attr[1].i, true, skip, true);
+    return write_rows(f, 0, NULL, f->in[1], f->in[0], f->attr[1].i, "rows", skip, true);
 }
 NP_CPU(index_add)(np_frame *f)
 {
-    return write_rows(f, dim_of(&f->attr[0], f->in[0]->ndim), f->in[0], f->in[1], f->in[2], f->attr[1].i,
-                      false, -1, true);
+    return write_rows(f, np_dim_of(&f->attr[0], f->in[0]->ndim), f->in[0], f->in[1], f->in[2], f->attr[1].i,
+                      NULL, -1, true);
 }
 NP_CPU(index_copy)(np_frame *f)
 {
-    return write_rows(f, dim_of(&f->attr[0], f->in[0]->ndim), f->in[0], f->in[1], f->in[2], f->attr[1].i,
-                      false, -1, false);
+    return write_rows(f, np_dim_of(&f->attr[0], f->in[0]->ndim), f->in[0], f->in[1], f->in[2], f->attr[1].i,
+                      NULL, -1, false);
 }
 
 NP_CPU(index_shadowed)(np_frame *f)
 {
     int64_t size = f->attr[0].i;
-    neap_tensor *ids = resolve(f, f->in[0], size, f->attr[1].i, false);
+    neap_tensor *ids = np_positions(f, f->in[0], size, f->attr[1].i, NULL);
     neap_tensor *last = ids ? np_tensor_new(f->c, f->dev, NEAP_INT64, 1, &size) : NULL;
     if (last) {
         const int64_t *p = NP_DATA(int64_t, ids);
@@ -225,138 +163,9 @@ NP_CPU(index_shadowed)(np_frame *f)
     return ok;
 }
 
-/* ---- gather: one position an element */
-
-typedef struct gather_job {
-    const neap_tensor *x, *ids, *out;
-    int dim;
-    int64_t rows, n, per_chunk; /* rows: all dimensions of ids but the last, n its size */
-} gather_job;
-
-#define GATHER_COPY(T) \
-    for (int64_t i = 0; i < j->n; i++) \
-        ((T *)y)[r * j->n + i] = ((const T *)x)[at + i * step + ids[i] * along];
-
-static inline void gather_chunk(void *arg, int64_t chunk)
-{
-    const gather_job *j = arg;
-    const neap_tensor *g = j->ids;
-    int nd = g->ndim, last = nd - 1;
-    const int64_t along = j->x->stride[j->dim], step = j->dim == last ? 0 : j->x->stride[last];
-    int64_t end = (chunk + 1) * j->per_chunk < j->rows ? (chunk + 1) * j->per_chunk : j->rows;
-    const void *x = np_ptr(j->x);
-    void *y = np_ptr(j->out);
-    for (int64_t r = chunk * j->per_chunk; r < end; r++) {
-        int64_t at = 0, rest = r;
-        for (int d = last - 1; d >= 0; d--) {
-            if (d != j->dim) at += rest % g->shape[d] * j->x->stride[d];
-            rest /= g->shape[d];
-        }
-        const int64_t *ids = NP_DATA(int64_t, g) + r * j->n;
-        switch (np_itemsize(j->x)) {
-        case 1: GATHER_COPY(uint8_t) break;
-        case 2: GATHER_COPY(uint16_t) break;
-        case 4: GATHER_COPY(uint32_t) break;
-        default: GATHER_COPY(uint64_t) break;
-        }
-    }
-}
-
-NP_CPU(gather)(np_frame *f)
-{
-    const neap_tensor *x = f->in[0];
-    int dim = dim_of(&f->attr[0], x->ndim);
-    neap_tensor *ids = resolve(f, f->in[1], x->shape[dim], f->attr[1].i, false);
-    bool ok = ids != NULL;
-    if (ok && ids->numel) {
-        gather_job j = {.x = x, .ids = ids, .out = f->out[0], .dim = dim, .n = ids->shape[ids->ndim - 1]};
-        j.rows = ids->numel / j.n;
-        j.per_chunk = j.n < NP_GRAIN ? NP_GRAIN / j.n : 1;
-        ok = np_parallel(f->c, (j.rows + j.per_chunk - 1) / j.per_chunk, gather_chunk, &j);
-    }
-    np_drop(ids);
-    return ok;
-}
-
-typedef struct scatter_job {
-    char *dst /* (R, size) */;
-    const char *src;        /* (rows, n) */
-    const neap_tensor *ids; /* (rows, n), its own shape with dim last */
-    const neap_tensor *d;   /* destination, dim last */
-    int64_t rows, n, per_chunk;
-    neap_dtype t;
-} scatter_job;
-
-/* Rows along dim are independent of one another: each is done in order. */
-static inline void scatter_chunk(void *arg, int64_t chunk)
-{
-    const scatter_job *j = arg;
-    int last = j->ids->ndim - 1;
-    int64_t size = j->d->shape[last],
-            end = (chunk + 1) * j->per_chunk < j->rows ? (chunk + 1) * j->per_chunk : j->rows;
-    size_t es = np_dtype_size(j->t);
-    for (int64_t r = chunk * j->per_chunk; r < end; r++) {
-        int64_t row = 0, scale = 1, rest = r;
-        for (int d = last - 1; d >= 0; d--) {
-            row += rest % j->ids->shape[d] * scale;
-            scale *= j->d->shape[d];
-            rest /= j->ids->shape[d];
-        }
-        const int64_t *ids = NP_DATA(int64_t, j->ids) + r * j->n;
-        for (int64_t i = 0; i < j->n; i++)
-            add_row(j->t, j->dst + (size_t)(row * size + ids[i]) * es, j->src + (size_t)(r * j->n + i) * es,
-                    1);
-    }
-}
-
-/* out[0] = start (NULL: zeros) plus src at ids along dim. */
-static inline bool scatter_rows(np_frame *f, int dim, neap_tensor *start, neap_tensor *ids_in,
-                                neap_tensor *src_in, int64_t base)
-{
-    neap_ctx *c = f->c;
-    neap_dtype w = sum_type((neap_dtype)f->out[0]->dtype);
-    neap_tensor *flat = resolve(f, ids_in, f->out[0]->shape[dim], base, false);
-    neap_tensor *ids = flat ? np_rows_in(c, flat, dim, NEAP_INT64) : NULL, *src = NULL, *d = NULL,
-                *first = NULL;
-    int nd = f->out[0]->ndim;
-    bool ok = ids && (src = np_rows_in(c, src_in, dim, w)) && (d = np_rows_out(f, 0, dim, w));
-    if (ok && !start) ok = np_fill_zero(c, d);
-    else if (ok && !(d == f->out[0] && start->st == d->st))
-        ok = (first = np_dim_last(start, dim)) && np_copy_into(c, d, first);
-    if (ok && ids->numel) {
-        scatter_job j = {
-            .dst = np_ptr(d), .src = np_ptr(src), .ids = ids, .d = d, .n = ids->shape[nd - 1], .t = w};
-        j.rows = ids->numel / j.n;
-        j.per_chunk = j.n < NP_GRAIN ? NP_GRAIN / j.n : 1;
-        ok = np_parallel(c, (j.rows + j.per_chunk - 1) / j.per_chunk, scatter_chunk, &j);
-    }
-    np_drop(flat);
-    np_drop(ids);
-    np_drop(src);
-    np_drop(first);
-    return np_rows_done(f, 0, dim, d, ok);
-}
-
-NP_CPU(gather_backward)(np_frame *f)
-{
-    return scatter_rows(f, dim_of(&f->attr[0], f->out[0]->ndim), NULL, f->in[1], f->in[0], f->attr[2].i);
-}
-NP_CPU(scatter_add)(np_frame *f)
-{
-    return scatter_rows(f, dim_of(&f->attr[0], f->in[0]->ndim), f->in[0], f->in[1], f->in[2], f->attr[1].i);
-}
-
 #ifdef NP_BASE_ONLY
 
 /* ---- infer */
-
-static bool check_ids(np_frame *f, const neap_tensor *ids)
-{
-    if (np_is_int((neap_dtype)ids->dtype)) return true;
-    return np_fail(f->c, NEAP_E_DTYPE, "positions are integers, but ids is %s; %s",
-                   np_dtype_name((neap_dtype)ids->dtype),
-                   ids->dtype == NEAP_BOOL ? "for a mask use masked_select" : "convert with :to(\"int64\")");
-}
 
 /* Shape of x[..., ids, ...]: dimension dim replaced by the dimensions of ids. */
 static bool selected_shape(np_frame *f, int x_ndim, const int64_t *x_shape, int dim, const neap_tensor *ids,
@@ -373,21 +182,10 @@ static bool selected_shape(np_frame *f, int x_ndim, const int64_t *x_shape, int 
     return true;
 }
 
-/* Devices, ids and dim of an op on x; the dim, or -1. */
-static int check_dim(np_frame *f, const neap_tensor *ids, int ndim, int64_t dim)
-{
-    if (!np_same_device(f) || !check_ids(f, ids)) return -1;
-    if (ndim == 0) {
-        np_fail(f->c, NEAP_E_DIMS, "x has no dimension to index");
-        return -1;
-    }
-    return np_wrap_dim(f->c, dim, ndim);
-}
-
 static bool infer_index_select(np_frame *f)
 {
     const neap_tensor *x = f->in[0];
-    int n, dim = check_dim(f, f->in[1], x->ndim, f->attr[0].i);
+    int n, dim = np_check_ids_dim(f, f->in[1], x->ndim, f->attr[0].i);
     int64_t shape[NEAP_MAX_DIMS];
     if (dim < 0 || !selected_shape(f, x->ndim, x->shape, dim, f->in[1], &n, shape)) return false;
     np_meta_set(f, 0, (neap_dtype)x->dtype, n, shape);
@@ -400,7 +198,7 @@ static bool infer_rows_backward(np_frame *f, int dim, int64_t size)
     const neap_tensor *g = f->in[0], *ids = f->in[1];
     int n = g->ndim - ids->ndim + 1, k = 0;
     int64_t shape[NEAP_MAX_DIMS];
-    if (n < 1 || n > NEAP_MAX_DIMS || dim >= n || !np_same_device(f) || !check_ids(f, ids))
+    if (n < 1 || n > NEAP_MAX_DIMS || dim >= n || !np_same_device(f) || !np_check_ids(f, ids))
         return np_pending(f->c)
                    ? false
                    : np_fail(f->c, NEAP_E_SHAPE, "a gradient of %d dimensions does not fit ids of %d",
@@ -414,7 +212,7 @@ static bool infer_rows_backward(np_frame *f, int dim, int64_t size)
 
 static bool infer_index_select_backward(np_frame *f)
 {
-    return infer_rows_backward(f, dim_of(&f->attr[0], f->in[0]->ndim - f->in[1]->ndim + 1), f->attr[1].i);
+    return infer_rows_backward(f, np_dim_of(&f->attr[0], f->in[0]->ndim - f->in[1]->ndim + 1), f->attr[1].i);
 }
 static bool infer_embedding_backward(np_frame *f) { return infer_rows_backward(f, 0, f->attr[0].i); }
 
@@ -424,7 +222,7 @@ static bool infer_embedding(np_frame *f)
     const np_attr *pad = &f->attr[1];
     int n = 0;
     int64_t shape[NEAP_MAX_DIMS];
-    if (!np_same_device(f) || !check_ids(f, ids)) return false;
+    if (!np_same_device(f) || !np_check_ids(f, ids)) return false;
     if (w->ndim != 2)
         return np_fail(f->c, NEAP_E_DIMS, "the table must be (rows, features), but has %d dimensions",
                        w->ndim);
@@ -441,7 +239,7 @@ static bool infer_embedding(np_frame *f)
 static bool infer_write(np_frame *f, bool exact)
 {
     const neap_tensor *x = f->in[0], *src = f->in[2];
-    int n, m, dim = check_dim(f, f->in[1], x->ndim, f->attr[0].i);
+    int n, m, dim = np_check_ids_dim(f, f->in[1], x->ndim, f->attr[0].i);
     int64_t shape[NEAP_MAX_DIMS], got[NEAP_MAX_DIMS];
     char want[100], have[100];
     if (dim < 0 || !selected_shape(f, x->ndim, x->shape, dim, f->in[1], &n, shape)) return false;
@@ -467,62 +265,8 @@ static bool infer_index_copy(np_frame *f)
 
 static bool infer_shadowed(np_frame *f)
 {
-    if (!np_same_device(f) || !check_ids(f, f->in[0])) return false;
+    if (!np_same_device(f) || !np_check_ids(f, f->in[0])) return false;
     np_meta_set(f, 0, NEAP_BOOL, f->in[0]->ndim, f->in[0]->shape);
-    return true;
-}
-
-/* ids like a part of x: equal ndim, and no larger along the other dimensions. */
-static bool check_gather(np_frame *f, int ndim, const int64_t *shape, int64_t dim_attr,
-                         const neap_tensor *ids)
-{
-    char a[100], b[100];
-    int dim = check_dim(f, ids, ndim, dim_attr);
-    if (dim < 0) return false;
-    bool fits = ids->ndim == ndim;
-    for (int d = 0; fits && d < ndim; d++) fits = d == dim || ids->shape[d] <= shape[d];
-    return fits || np_fail(f->c, NEAP_E_SHAPE,
-                           "ids %s do not fit x %s: as many dimensions, and none larger except dimension %d",
-                           np_shape_text(a, sizeof a, ids->ndim, ids->shape),
-                           np_shape_text(b, sizeof b, ndim, shape), dim + f->c->base);
-}
-
-static bool infer_gather(np_frame *f)
-{
-    const neap_tensor *x = f->in[0];
-    if (!check_gather(f, x->ndim, x->shape, f->attr[0].i, f->in[1])) return false;
-    np_meta_set(f, 0, (neap_dtype)x->dtype, f->in[1]->ndim, f->in[1]->shape);
-    return true;
-}
-
-static bool check_scatter(np_frame *f, const neap_tensor *src, const neap_tensor *ids)
-{
-    char a[100], b[100];
-    bool fits = src->ndim == ids->ndim;
-    for (int d = 0; fits && d < ids->ndim; d++) fits = ids->shape[d] == src->shape[d];
-    return fits || np_fail(f->c, NEAP_E_SHAPE, "ids %s and the values %s must have one shape",
-                           np_shape_text(a, sizeof a, ids->ndim, ids->shape),
-                           np_shape_text(b, sizeof b, src->ndim, src->shape));
-}
-
-static bool infer_gather_backward(np_frame *f)
-{
-    const np_attr *s = &f->attr[1];
-    if (!check_gather(f, s->n, s->v, f->attr[0].i, f->in[1]) || !check_scatter(f, f->in[0], f->in[1]))
-        return false;
-    np_meta_set(f, 0, (neap_dtype)f->in[0]->dtype, s->n, s->v);
-    return true;
-}
-
-static bool infer_scatter_add(np_frame *f)
-{
-    const neap_tensor *x = f->in[0], *src = f->in[2];
-    if (!check_gather(f, x->ndim, x->shape, f->attr[0].i, f->in[1]) || !check_scatter(f, src, f->in[1]))
-        return false;
-    if (src->dtype != x->dtype)
-        return np_fail(f->c, NEAP_E_DTYPE, "x is %s and the values are %s; convert one with :to",
-                       np_dtype_name((neap_dtype)x->dtype), np_dtype_name((neap_dtype)src->dtype));
-    np_meta_like(f, 0, x);
     return true;
 }
 
@@ -534,13 +278,13 @@ static void index_select_grad(np_back *b)
     neap_dtype t;
     int n;
     if (!np_input_shape(b, 0, &n, shape, &t)) return;
-    dim = dim_of(&b->attr[0], n);
+    dim = np_dim_of(&b->attr[0], n);
     b->dx[0] = np_index_select_backward(b, b->g[0], b->saved[0], dim, shape[dim], b->attr[1].i);
 }
 
 static void index_select_backward_grad(np_back *b)
 {
-    int64_t dim = dim_of(&b->attr[0], b->g[0]->ndim);
+    int64_t dim = np_dim_of(&b->attr[0], b->g[0]->ndim);
     b->dx[0] = np_index_select(b, b->g[0], dim, b->saved[0], b->attr[2].i);
 }
 
@@ -567,14 +311,15 @@ static void index_add_grad(np_back *b)
 {
     b->dx[0] = b->g[0];
     if (b->need[2])
-        b->dx[2] = np_index_select(b, b->g[0], dim_of(&b->attr[0], b->g[0]->ndim), b->saved[0], b->attr[1].i);
+        b->dx[2] =
+            np_index_select(b, b->g[0], np_dim_of(&b->attr[0], b->g[0]->ndim), b->saved[0], b->attr[1].i);
 }
 
 /* Overwritten rows get nothing; of several writes to one row only the last counts. */
 static void index_copy_grad(np_back *b)
 {
     neap_tensor *g = b->g[0], *ids = b->saved[0];
-    int64_t dim = dim_of(&b->attr[0], g->ndim), base = b->attr[1].i, shape[NEAP_MAX_DIMS];
+    int64_t dim = np_dim_of(&b->attr[0], g->ndim), base = b->attr[1].i, shape[NEAP_MAX_DIMS];
     if (b->need[0]) b->dx[0] = np_index_copy(b, g, dim, ids, np_num(b, 0), base);
     if (!b->need[2]) return;
     int n = 0;
@@ -582,27 +327,6 @@ static void index_copy_grad(np_back *b)
     for (int d = (int)dim + 1; d < g->ndim; d++) shape[n++] = 1;
     neap_tensor *shadowed = np_reshape(b, np_index_shadowed(b, ids, g->shape[dim], base), shape, n);
     b->dx[2] = np_unbroadcast(b, np_masked_fill(b, np_index_select(b, g, dim, ids, base), shadowed, 0), 2);
-}
-
-static void gather_grad(np_back *b)
-{
-    int64_t shape[NEAP_MAX_DIMS];
-    neap_dtype t;
-    int n;
-    if (!np_input_shape(b, 0, &n, shape, &t)) return;
-    b->dx[0] = np_gather_backward(b, b->g[0], dim_of(&b->attr[0], n), b->saved[0], shape, n, b->attr[1].i);
-}
-
-static void gather_backward_grad(np_back *b)
-{
-    b->dx[0] = np_gather(b, b->g[0], dim_of(&b->attr[0], b->g[0]->ndim), b->saved[0], b->attr[2].i);
-}
-
-static void scatter_add_grad(np_back *b)
-{
-    int64_t dim = dim_of(&b->attr[0], b->g[0]->ndim);
-    b->dx[0] = b->g[0];
-    if (b->need[2]) b->dx[2] = np_gather(b, b->g[0], dim, b->saved[0], b->attr[1].i);
 }
 
 /* ---- samples */
@@ -684,48 +408,6 @@ static bool shadowed_sample(np_sampler *s, int i)
     return i == 0 && np_s_ids(s, 0, 3, 1, (int64_t)7);
 }
 
-static bool gather_ids_sample(np_sampler *s, int i)
-{
-    return i == 0   ? np_s_ids(s, 0, 3, 2, (int64_t)2, (int64_t)5)
-           : i == 1 ? np_s_ids(s, 0, 2, 2, (int64_t)6, (int64_t)4)
-                    : np_s_ids(s, 0, 3, 1, (int64_t)7);
-}
-
-static bool gather_sample(np_sampler *s, int i)
-{
-    if (i > 2) return false;
-    s->label = i == 0 ? "along the last" : i == 1 ? "along the first, transposed" : "vector";
-    s->attr[0] = (np_attr){.i = i == 0 ? -1 : 0, .has = 1};
-    s->attr[1] = (np_attr){.i = 0, .has = 1};
-    return (i == 2 ? np_s_tensor(s, -2, 2, 0, 1, (int64_t)4)
-                   : np_s_tensor(s, -2, 2, i, 2, (int64_t)3, (int64_t)4)) &&
-           gather_ids_sample(s, i);
-}
-
-static bool gather_values_sample(np_sampler *s, int i)
-{
-    return i == 0   ? np_s_tensor(s, -2, 2, 0, 2, (int64_t)2, (int64_t)5)
-           : i == 1 ? np_s_tensor(s, -2, 2, 0, 2, (int64_t)6, (int64_t)4)
-                    : np_s_tensor(s, -2, 2, 0, 1, (int64_t)7);
-}
-
-static bool scatter_add_sample(np_sampler *s, int i)
-{
-    return gather_sample(s, i) && gather_values_sample(s, i);
-}
-
-static bool gather_backward_sample(np_sampler *s, int i)
-{
-    if (i > 2) return false;
-    s->label = i == 0 ? "along the last" : i == 1 ? "along the first" : "vector";
-    s->lists[0][0] = i == 2 ? 4 : 3;
-    s->lists[0][1] = 4;
-    s->attr[0] = (np_attr){.i = i == 0 ? -1 : 0, .has = 1};
-    s->attr[1] = (np_attr){.v = s->lists[0], .n = i == 2 ? 1 : 2, .has = 1};
-    s->attr[2] = (np_attr){.i = 0, .has = 1};
-    return gather_values_sample(s, i) && gather_ids_sample(s, i);
-}
-
 /* ---- entries */
 
 /* index_select_backward(g, ids, dim, size): zeros with g added at positions ids of dimension dim. */
@@ -790,32 +472,5 @@ NP_OP(index_copy) = {
     .grad = index_copy_grad, .sample = index_copy_sample,
 };
 NP_INPLACE_OP(index_copy_, index_copy);
-
-/* gather_backward(g, dim, shape, ids): zeros of this shape with g added at ids along dim. */
-NP_OP(gather_backward) = {
-    NP_NAMED(gather_backward),
-    .args = "g:T dim:dim ids:T shape:shape ; base:base -> dx:T",
-    .tags = NP_INTERNAL,
-    .save = {NP_IN(1)},
-    .infer = infer_gather_backward,
-    .grad = gather_backward_grad,
-    .sample = gather_backward_sample,
-};
-
-/* gather(x, dim, ids): for every element of ids the element of x at that position along dim and at the same place
- * along the others. ids has as many dimensions as x. Negative positions count from the end. */
-NP_OP(gather) = {
-    NP_NAMED(gather),    .args = "x:T dim:dim ids:T ; base:base -> y:T",
-    .save = {NP_IN(1)},  .infer = infer_gather,
-    .grad = gather_grad, .sample = gather_sample,
-};
-
-/* scatter_add(x, dim, ids, src): x with src added where gather(x, dim, ids) would read. */
-NP_OP(scatter_add) = {
-    NP_NAMED(scatter_add),    .args = "x:T dim:dim ids:T src:T ; base:base -> y:T",
-    .save = {NP_IN(1)},       .infer = infer_scatter_add,
-    .grad = scatter_add_grad, .sample = scatter_add_sample,
-};
-NP_INPLACE_OP(scatter_add_, scatter_add);
 
 #endif

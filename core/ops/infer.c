@@ -109,7 +109,7 @@ bool np_number_fits(neap_ctx *c, const neap_tensor *t, neap_dtype as)
     return np_attr_fits(c, &(np_attr){.f = np_load_double((neap_dtype)t->dtype, np_ptr(t))}, as);
 }
 
-static neap_dtype default_float(neap_ctx *c)
+neap_dtype np_default_float(neap_ctx *c)
 {
     const np_ambient_entry *e = np_ambient_get(c, NP_AMB_DTYPE);
     return e ? (neap_dtype)e->value : NEAP_FLOAT32;
@@ -126,7 +126,7 @@ bool np_infer_same(np_frame *f)
 bool np_infer_float(np_frame *f)
 {
     if (!np_infer_same(f)) return false;
-    if (!np_is_float(f->compute)) f->compute = default_float(f->c), f->meta[0].dtype = f->compute;
+    if (!np_is_float(f->compute)) f->compute = np_default_float(f->c), f->meta[0].dtype = f->compute;
     return true;
 }
 
@@ -184,7 +184,7 @@ bool np_infer_binary(np_frame *f)
 bool np_infer_binary_float(np_frame *f)
 {
     if (!binary_shape(f)) return false;
-    if (!np_is_float(f->compute)) f->compute = default_float(f->c), f->meta[0].dtype = f->compute;
+    if (!np_is_float(f->compute)) f->compute = np_default_float(f->c), f->meta[0].dtype = f->compute;
     return true;
 }
 

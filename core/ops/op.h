@@ -12,8 +12,9 @@
  * Schema, e.g. .args = "x:T dim:dim ids:T ; keepdim:bool=false base:base -> y:T | mean:T":
  *   before ';' positional, after it options (Lua's option table; in C all are positional, in this order);
  *   after '->' results; after '|' auxiliary results that users do not see.
- *   T tensor   T? optional tensor   N tensor or number   T* list of tensors (alone, first)
+ *   T tensor   T? optional tensor   N tensor or number   T* list of tensors (alone, first or after a text)
  *   int float bool  |  dim  dim?  dims?  |  index (a position)  |  shape  |  dtype dtype?  |  device?  |  gen?
+ *   str (a text; composites only)
  *   base: 0 in C, 1 from Lua unless {base = 0}: the base of index tensors, in and out.
  *   A default follows '='; `?` means may be absent (attr.has == 0). */
 #ifndef NP_OPS_OP_H
@@ -34,6 +35,7 @@ typedef struct np_attr {
         double f;         /* float */
         const int64_t *v; /* dims, shape: n entries */
         neap_generator *gen;
+        const char *s; /* str: borrowed for the call */
     };
     int32_t n;   /* of a float made from an integer: what f lacks to that integer */
     int32_t has; /* 0: absent */
@@ -102,7 +104,8 @@ typedef bool (*np_infer_fn)(np_frame *f);
 typedef void (*np_grad_fn)(np_back *b);
 typedef bool (*np_ref_fn)(np_frame *f); /* fills f->out by calling other ops (neap_*), recording off */
 typedef void (*np_cost_fn)(const np_frame *f, double *flops, double *bytes);
-struct np_sampler;                                         /* tests and bench: core/ops/sample.h */
+typedef void (*np_parts_fn)(np_back *b, np_frame *f); /* fills f->out with the results of np_<op>(b, ...) */
+struct np_sampler;                                    /* tests and bench: core/ops/sample.h */
 typedef bool (*np_sample_fn)(struct np_sampler *s, int i); /* i-th legal argument set; false: no more */
 
 enum {                        /* tags */
@@ -113,15 +116,16 @@ enum {                        /* tags */
        NP_HEAVY = 1 << 4,     /* compute-bound: matmul, convolution, attention */
        NP_CHEAP = 1 << 5,     /* bandwidth-bound: redo gladly */
        NP_REDUCE = 1 << 6,
-       NP_NODIFF = 1 << 7,       /* integer or boolean result, or a constant: never recorded */
-       NP_SYNC = 1 << 8,         /* reads device data on the host */
-       NP_FUSED = 1 << 9,        /* has .ref */
-       NP_INTERNAL = 1 << 10,    /* not in the Lua API: parts of gradients */
-       NP_FACTORY = 1 << 11,     /* no tensor input: rand, randn ... */
-       NP_ANYWHERE = 1 << 12,    /* the CPU kernel serves every device: it only moves bytes (np_copy_into) */
-       NP_TRUTH = 1 << 13,       /* without dims the result is a Lua boolean: any, all */
-       NP_CAST_LOW = 1 << 14,    /* under autocast: operands in its dtype (cast.c) */
-       NP_CAST_FLOAT32 = 1 << 15 /* under autocast: operands in float32 */
+       NP_NODIFF = 1 << 7,        /* integer or boolean result, or a constant: never recorded */
+       NP_SYNC = 1 << 8,          /* reads device data on the host */
+       NP_FUSED = 1 << 9,         /* has .ref */
+       NP_INTERNAL = 1 << 10,     /* not in the Lua API: parts of gradients */
+       NP_FACTORY = 1 << 11,      /* no tensor input: rand, randn ... */
+       NP_ANYWHERE = 1 << 12,     /* the CPU kernel serves every device: it only moves bytes (np_copy_into) */
+       NP_TRUTH = 1 << 13,        /* without dims the result is a Lua boolean: any, all */
+       NP_CAST_LOW = 1 << 14,     /* under autocast: operands in its dtype (cast.c) */
+       NP_CAST_FLOAT32 = 1 << 15, /* under autocast: operands in float32 */
+       NP_COMPOSITE = 1 << 16     /* has .parts and nothing else: a call is the calls it consists of */
 };
 
 enum { NP_SAVE_NONE, NP_SAVE_IN, NP_SAVE_OUT };
@@ -155,7 +159,10 @@ struct np_op {
     np_infer_fn infer;         /* shapes, dtypes, all checks: an error here has no side effect */
     np_grad_fn grad;           /* NULL with NP_NODIFF */
     np_ref_fn ref;             /* NP_FUSED: the same results out of simpler ops: oracle and fallback */
-    np_cost_fn cost;           /* NULL: by tags */
+    np_parts_fn
+        parts;       /* NP_COMPOSITE: a formula of other ops. They are what modes, policies, counters and the
+                                * graph see, so no infer, kernel or gradient is needed, on any device. */
+    np_cost_fn cost; /* NULL: by tags */
     np_sample_fn sample;
     const np_op *base; /* in-place forms: the op they are a form of */
 };
@@ -197,7 +204,8 @@ typedef enum np_arg_type {
     NP_ARG_DTYPE,
     NP_ARG_DEVICE,
     NP_ARG_GEN,
-    NP_ARG_BASE
+    NP_ARG_BASE,
+    NP_ARG_STR
 } np_arg_type;
 typedef struct np_arg { /* a parsed schema argument */
     char name[24];
@@ -284,7 +292,9 @@ bool np_number_fits(neap_ctx *c, const neap_tensor *t, neap_dtype as);
 bool np_attr_fits(neap_ctx *c, const np_attr *a, neap_dtype as);
 bool np_integer_fits(neap_ctx *c, int64_t v, neap_dtype as);
 bool np_attr_whole(const np_attr *a,
-                   int64_t *v);   /* the integer that a float attribute is; false: it is none */
+                   int64_t *v); /* the integer that a float attribute is; false: it is none */
+neap_dtype
+np_default_float(neap_ctx *c);    /* the dtype of floats that nothing else decides: neap.default_dtype */
 bool np_same_device(np_frame *f); /* checks all tensors, sets f->dev; E-DEVICE. Called by all of the above */
 /* Bit mask of the dims of attribute `a` (dims?); absent or empty: all. In kernels they are known to be legal. */
 static inline uint32_t np_dims_mask(const np_attr *a, int ndim)

@@ -28,6 +28,7 @@ static const struct {
     {"bool", NP_ARG_BOOL, false},     {"dim", NP_ARG_DIM, false},      {"dims", NP_ARG_DIMS, false},
     {"index", NP_ARG_INDEX, false},   {"shape", NP_ARG_SHAPE, false},  {"dtype", NP_ARG_DTYPE, false},
     {"device", NP_ARG_DEVICE, false}, {"gen", NP_ARG_GEN, false},      {"base", NP_ARG_BASE, false},
+    {"str", NP_ARG_STR, false},
 };
 
 static bool parse_type(const char *text, np_arg *a, bool *tensor)

@@ -25,7 +25,10 @@ typedef struct op_case { /* the argument of one cmocka test */
 
 static inline const np_op *impl(const np_op *op) { return op->base ? op->base : op; }
 static inline bool in_place(const np_op *op) { return (op->tags & NP_INPLACE) != 0; }
-static inline bool differentiable(const np_op *op) { return !(impl(op)->tags & NP_NODIFF) && impl(op)->grad; }
+static inline bool differentiable(const np_op *op)
+{
+    return !(impl(op)->tags & NP_NODIFF) && (impl(op)->grad || impl(op)->parts);
+}
 
 /* A context at a CPU level ("" for the best). */
 static inline neap_ctx *open_ctx(const char *isa, int threads)

@@ -20,11 +20,15 @@ static void test_entry(const op_case *k)
     if (!np_schema_parse(op->args, &s)) fail_msg("%s: malformed schema '%s'", op->name, op->args);
     assert_ptr_equal(np_op_find(k->op->name), k->op);
     assert_ptr_equal(np_ops[k->op->index], k->op);
-    assert_non_null(op->infer);
+    const bool composite = op->tags & NP_COMPOSITE;
+    if (composite != (op->parts != NULL) || composite == (op->infer != NULL) ||
+        (composite && (op->grad || np_cpu_kernels[op->index][0])))
+        fail_msg("%s: .parts goes with NP_COMPOSITE and is all that a composite has", op->name);
     assert_true(s.n_results >= 1 && s.n_results + s.n_aux <= NP_MAX_OUT);
     if (!(op->tags & NP_INTERNAL) && !*np_op_docs[k->op->index])
         fail_msg("%s has no doc comment", k->op->name);
-    if (!(op->tags & NP_NODIFF) && !op->grad) fail_msg("%s has neither a gradient nor NP_NODIFF", op->name);
+    if (!(op->tags & NP_NODIFF) && !op->grad && !composite)
+        fail_msg("%s has neither a gradient nor NP_NODIFF", op->name);
     if (!!(op->tags & NP_FUSED) != !!op->ref) fail_msg("%s: NP_FUSED and .ref go together", op->name);
     if (!op->sample) fail_msg("%s has no .sample", op->name);
     for (int i = 0; i < NP_MAX_SAVE && op->save[i].what != NP_SAVE_NONE; i++)
@@ -277,7 +281,7 @@ static void check_bare_device(neap_ctx *c, const op_case *k)
             assert_true(move_sample(c, &s, d));
             bool ok = run_op(c, op, &s, s.in, &f);
             if (!ok) assert_int_equal(neap_error(c), NEAP_E_NOKERNEL);
-            if (ok && !(op->tags & (NP_VIEW | NP_ANYWHERE | NP_FUSED)))
+            if (ok && !(op->tags & (NP_VIEW | NP_ANYWHERE | NP_FUSED | NP_COMPOSITE)))
                 fail_msg("%s ran without a kernel", op->name);
             neap_clear_error(c);
             np_frame_drop(&f);

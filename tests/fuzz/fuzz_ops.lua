@@ -82,6 +82,13 @@ end
 local function small() return random(-3, 5) end
 local function whole() return chance(0.8) and small() or pick(integers) end
 
+local texts = {
+  "ij,jk->ik", "ij,ij->", "ii->i", "bij,bjk", "...i,...i->...", "i,j", "->", "", "ij->ji", "a...,...b->ab",
+  "i.j", "i,i->k",
+  "constant", "reflect", "replicate", "circular", "zeros",
+}
+local function text() return pick(texts) end
+
 local junk = { "x", true, {}, { 1, 2 }, function() end, 1.5, -7 }
 local make = {
   T = tensor, ["T?"] = function() return chance(0.6) and tensor() or nil end,
@@ -96,6 +103,7 @@ local make = {
     return list_of(function() return chance(0.9) and random(0, 6) or whole() end, 4)
   end,
   ["shape?"] = function() return list_of(whole, 3) end,
+  str = text, ["str?"] = text,
   ["dtype"] = function() return pick(dtypes) end, ["dtype?"] = function() return pick(dtypes) end,
   ["device?"] = function() return chance(0.9) and "cpu" or "cuda:0" end,
   ["gen?"] = function() return neap.generator(3) end, base = function() return chance(0.8) and 0 or 1 end,

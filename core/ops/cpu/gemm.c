@@ -30,9 +30,9 @@ typedef struct gemv_job {
 #define GEMV_ROWS 256
 
 typedef void (*gemv_fn)(const gemv_job *j);
-void np_gemm_tile_0(const np_tile *t);
-void np_gemm_tile_1(const np_tile *t);
-void np_gemm_tile_2(const np_tile *t);
+void np_gemm_tile_0(const np_tile_job *t);
+void np_gemm_tile_1(const np_tile_job *t);
+void np_gemm_tile_2(const np_tile_job *t);
 void np_gemv_0(const gemv_job *j);
 void np_gemv_1(const gemv_job *j);
 void np_gemv_2(const gemv_job *j);
@@ -102,7 +102,7 @@ typedef double vec_f64 __attribute__((vector_size(BYTES), aligned(8), may_alias)
         UNROLL for (int i = 0; i < MR; i++) \
             UNROLL for (int v = 0; v < NV; v++)((vec_##S *)(void *)out)[i * NV + v] = acc[i][v]; \
     } \
-    static void tile_##S(const np_tile *t) \
+    static void tile_##S(const np_tile_job *t) \
     { \
         T *bp = t->pack, *ap = bp + (t->N + NR_##S - 1) / NR_##S * NR_##S * NP_PACK_K; \
         T alpha = (T)t->alpha, block[MR * NR_##S]; \
@@ -132,7 +132,7 @@ typedef double vec_f64 __attribute__((vector_size(BYTES), aligned(8), may_alias)
 PACKED_KERNEL(float, f32)
 PACKED_KERNEL(double, f64)
 
-void LEVEL(np_gemm_tile_)(const np_tile *t)
+void LEVEL(np_gemm_tile_)(const np_tile_job *t)
 {
     if (t->f64) tile_f64(t);
     else tile_f32(t);
@@ -263,7 +263,7 @@ static bool blas_layout(int64_t rows, int64_t cols, int64_t rs, int64_t cs, bool
 }
 
 /* A float32 or float64 tile on whichever provider takes its layout. The choice depends on shape and strides. */
-static void run_tile(const job *j, const np_tile *t)
+static void run_tile(const job *j, const np_tile_job *t)
 {
     bool ta, tb;
     int lda, ldb;
@@ -278,7 +278,7 @@ static void run_tile(const job *j, const np_tile *t)
     j->tile(t);
 }
 
-static void prefill(np_tile *t, const char *bias, int64_t stride)
+static void prefill(np_tile_job *t, const char *bias, int64_t stride)
 {
     for (int64_t i = 0; i < t->M; i++) {
         for (int64_t k = 0; k < t->N; k++) {
@@ -303,18 +303,18 @@ static void half_tile(const job *j, int64_t batch, int64_t i0, int64_t j0, int64
 {
     const np_gemm_args *g = j->g;
     float *sum = (float *)(void *)scratch, *ap = sum + j->tm * j->tn, *bp = ap + j->tm * HALF_K;
-    np_tile t = {.M = M,
-                 .N = N,
-                 .a = ap,
-                 .b = bp,
-                 .c = sum,
-                 .acs = 1,
-                 .brs = N,
-                 .bcs = 1,
-                 .crs = N,
-                 .ccs = 1,
-                 .alpha = g->alpha,
-                 .pack = bp + HALF_K * j->tn};
+    np_tile_job t = {.M = M,
+                     .N = N,
+                     .a = ap,
+                     .b = bp,
+                     .c = sum,
+                     .acs = 1,
+                     .brs = N,
+                     .bcs = 1,
+                     .crs = N,
+                     .ccs = 1,
+                     .alpha = g->alpha,
+                     .pack = bp + HALF_K * j->tn};
     for (int64_t k0 = 0; k0 == 0 || k0 < g->K; k0 += HALF_K) {
         t.K = t.ars = MIN(HALF_K, g->K - k0);
         t.beta = k0 ? 1 : 0;
@@ -415,7 +415,7 @@ static void run_item(const job *j, int64_t item, char *scratch)
         return;
     }
     size_t es = np_dtype_size(g->dtype);
-    np_tile t = {
+    np_tile_job t = {
         .f64 = g->dtype == NEAP_FLOAT64,
         .M = M,
         .N = N,

@@ -32,7 +32,7 @@ bool np_gemm(neap_ctx *c, const np_gemm_args *g);
 
 /* One tile of our own kernel, float32 or float64: C = alpha A B + beta C. `pack` holds
  * NP_PACK_ELEMENTS(M, N) elements, 64-byte aligned. */
-typedef struct np_tile {
+typedef struct np_tile_job {
     bool f64;
     int64_t M, N, K;
     const void *a, *b;
@@ -40,10 +40,10 @@ typedef struct np_tile {
     int64_t ars, acs, brs, bcs, crs, ccs;
     double alpha, beta;
     void *pack;
-} np_tile;
+} np_tile_job;
 #define NP_PACK_K 256 /* rows of a packed panel; also the step of the fixed order along K */
 #define NP_PACK_ELEMENTS(M, N) (((M) + (N) + 64) * NP_PACK_K)
-typedef void (*np_tile_fn)(const np_tile *t);
+typedef void (*np_tile_fn)(const np_tile_job *t);
 np_tile_fn np_gemm_tile(int isa);
 
 /* ---- blas.c: OpenBLAS, opened at the first product of a context */
