@@ -189,6 +189,10 @@ static int *read_list(lua_State *L, nl_state *st, int idx, int *n)
         lua_rawgeti(L, idx, i + 1);
         const nl_op *op = nl_op_at(L, st, -1);
         if (!op) bad_op(L, st, -1, i + 1);
+        if (op->op->tags & NP_COMPOSITE)
+            nl_error(L, st, NEAP_E_BADPOLICY,
+                     "neap.checkpoint: %s consists of other ops, and those are what a policy sees; name them",
+                     op->op->name);
         v[i] = op->op->index;
         lua_pop(L, 1);
     }

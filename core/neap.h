@@ -552,6 +552,15 @@ NEAP_API neap_tensor *neap_npz_tensor(neap_ctx *c, neap_npz *z, int i); /* new r
 /* ---- ops: generated from the registry (neap_ops.h) --------------------------------------------------- */
 #ifndef NEAP_NO_OPS
 #include "neap_ops.h"
+
+/* x[ids[0], ids[1], ...]: ids[d] for dimension d, NULL for all of it; n of them, the dimensions after them whole. ids are
+ * integer tensors, which broadcast, or masks, which stand for as many dimensions as they have (the entries after one
+ * are NULL then). Their dimensions come in the place of those they stand for, or in front if these are apart.
+ *     neap_tensor *y = neap_index(c, x, (neap_tensor *[]){rows, NULL, columns}, 3);
+ * E-INDEX, E-SHAPE, E-DTYPE. neap_index_put_ writes v there, broadcast, or adds it; it returns 0 on success. */
+NEAP_API neap_tensor *neap_index(neap_ctx *c, neap_tensor *x, neap_tensor *const *ids, int n);
+NEAP_API int neap_index_put_(neap_ctx *c, neap_tensor *x, neap_tensor *const *ids, int n, neap_tensor *v,
+                             int accumulate);
 #endif
 
 #ifdef __cplusplus

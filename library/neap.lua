@@ -418,6 +418,20 @@ function Tensor:is_floating_point() end
 ---@return boolean
 function Tensor:is_contiguous() end
 
+--- `x:index_put_(positions, values[, {accumulate = false}]) -> x`
+---
+--- x[positions] = values as a method. With accumulate the values are added, once for each time a position stands.
+--- ```lua
+--- local x = neap.zeros(3)
+--- x:index_put_({neap.tensor{1, 3, 1}}, 2, {accumulate = true})
+--- assert(neap.equal(x, {4, 0, 2}))
+--- ```
+---@param positions any
+---@param values any
+---@param options? { accumulate?: any }
+---@return neap.Tensor
+function Tensor:index_put_(positions, values, options) end
+
 --- `x:version() -> integer`
 ---
 --- How often the memory was written to; views share it.
@@ -467,18 +481,16 @@ function neap.unbind(x, dim) end
 ---@param dim? integer
 function Tensor:unbind(dim) end
 
---- `neap.one_hot(ids, count, options)`
+--- `neap.meshgrid(vectors, options)`
 ---
---- A tensor of zeros with the given ids (counting from 1, or base = 0) set to one along a new last dimension. Reads the ids: one that is no class is an error.
----@param ids neap.Tensor
----@param count integer
+--- Views of vectors that together give all combinations of their elements: result i changes along dimension i only. Options: indexing = "ij", or "xy" for the first two dimensions exchanged. Several results.
+---@param vectors any
 ---@param options? table
-function neap.one_hot(ids, count, options) end
+function neap.meshgrid(vectors, options) end
 
---- `neap.one_hot` as a method.
----@param count integer
+--- `neap.meshgrid` as a method.
 ---@param options? table
-function Tensor:one_hot(count, options) end
+function Tensor:meshgrid(options) end
 
 --- `neap.tanh(x) -> y`
 ---
@@ -684,6 +696,155 @@ function neap.elu_(x, alpha) end
 ---@param alpha? number
 ---@return neap.Tensor
 function Tensor:elu_(alpha) end
+
+--- `neap.tile(x, reps) -> y`
+---
+--- x repeated reps[d] times along dimension d. Where reps has fewer numbers than x dimensions, the leading ones stay; where it has more, x gets leading dimensions of size 1. What other libraries call repeat, which is a word of Lua. neap.tensor{1, 2}:tile(2, 2) is {{1, 2, 1, 2}, {1, 2, 1, 2}}.
+---
+--- Saves for backward: what the ops keep that it consists of.
+---@param x neap.Tensor
+---@param reps neap.ShapeLike
+---@return neap.Tensor
+function neap.tile(x, reps) end
+
+--- `neap.tile` as a method.
+---@param reps neap.ShapeLike
+---@return neap.Tensor
+function Tensor:tile(reps) end
+
+--- `neap.repeat_interleave(x, repeats[, dim]) -> y`
+---
+--- each slice along dim, repeats times in a row; of x laid out in a row without dim. repeats: a number, or a tensor with one for each slice. neap.tensor{1, 2}:repeat_interleave(2) is {1, 1, 2, 2}.
+---
+--- Saves for backward: what the ops keep that it consists of.
+---@param x neap.Tensor
+---@param repeats neap.Tensor|number
+---@param dim? integer
+---@return neap.Tensor
+function neap.repeat_interleave(x, repeats, dim) end
+
+--- `neap.repeat_interleave` as a method.
+---@param repeats neap.Tensor|number
+---@param dim? integer
+---@return neap.Tensor
+function Tensor:repeat_interleave(repeats, dim) end
+
+--- `neap.broadcast_to(x, shape) -> y`
+---
+--- x as a view of this shape, dimensions of size 1 repeated; expand with another name. x:broadcast_to(3, 4)
+---
+--- Saves for backward: what the ops keep that it consists of.
+---@param x neap.Tensor
+---@param shape neap.ShapeLike
+---@return neap.Tensor
+function neap.broadcast_to(x, shape) end
+
+--- `neap.broadcast_to` as a method.
+---@param shape neap.ShapeLike
+---@return neap.Tensor
+function Tensor:broadcast_to(shape) end
+
+--- `neap.expand_as(x, other) -> y`
+---
+--- x as a view with the shape of another tensor, dimensions of size 1 repeated. x:expand_as(y)
+---
+--- Saves for backward: what the ops keep that it consists of.
+---@param x neap.Tensor
+---@param other neap.Tensor
+---@return neap.Tensor
+function neap.expand_as(x, other) end
+
+--- `neap.expand_as` as a method.
+---@param other neap.Tensor
+---@return neap.Tensor
+function Tensor:expand_as(other) end
+
+--- `neap.roll(x, shifts[, dims]) -> y`
+---
+--- elements moved on by shifts[i] places along dims[i]; those that leave come in again on the other side. Without dims x is rolled as one row. neap.tensor{1, 2, 3}:roll(1) is {3, 1, 2}.
+---
+--- Saves for backward: what the ops keep that it consists of.
+---@param x neap.Tensor
+---@param shifts neap.ShapeLike
+---@param dims? integer|integer[]
+---@return neap.Tensor
+function neap.roll(x, shifts, dims) end
+
+--- `neap.roll` as a method.
+---@param shifts neap.ShapeLike
+---@param dims? integer|integer[]
+---@return neap.Tensor
+function Tensor:roll(shifts, dims) end
+
+--- `neap.movedim(x, source, destination) -> y`
+---
+--- dimensions source[i] become number destination[i] of the result; the others keep their order. A view. images:movedim(-1, 2) moves channels from last to second.
+---
+--- Saves for backward: what the ops keep that it consists of.
+---@param x neap.Tensor
+---@param source integer|integer[]
+---@param destination integer|integer[]
+---@return neap.Tensor
+function neap.movedim(x, source, destination) end
+
+--- `neap.movedim` as a method.
+---@param source integer|integer[]
+---@param destination integer|integer[]
+---@return neap.Tensor
+function Tensor:movedim(source, destination) end
+
+--- `neap.unflatten(x, dim, sizes) -> y`
+---
+--- one dimension cut into several; one size may be -1. A view. x:unflatten(-1, heads, -1)
+---
+--- Saves for backward: what the ops keep that it consists of.
+---@param x neap.Tensor
+---@param dim integer
+---@param sizes neap.ShapeLike
+---@return neap.Tensor
+function neap.unflatten(x, dim, sizes) end
+
+--- `neap.unflatten` as a method.
+---@param dim integer
+---@param sizes neap.ShapeLike
+---@return neap.Tensor
+function Tensor:unflatten(dim, sizes) end
+
+--- `neap.pad(x, pads[, {mode =, value = 0}]) -> y`
+---
+--- x with a border. pads: how many elements before and after, in pairs, the first pair for the last dimension; negative numbers cut off. Modes: constant (value), reflect (mirrored at the outermost element), replicate (the outermost element), circular (from the other side). neap.tensor{1, 2, 3}:pad({1, 1}, {mode = "reflect"}) is {2, 1, 2, 3, 2}.
+---
+--- Saves for backward: what the ops keep that it consists of.
+---@param x neap.Tensor
+---@param pads neap.ShapeLike
+---@param options? { mode?: string, value?: number }
+---@return neap.Tensor
+function neap.pad(x, pads, options) end
+
+--- `neap.pad` as a method.
+---@param pads neap.ShapeLike
+---@param options? { mode?: string, value?: number }
+---@return neap.Tensor
+function Tensor:pad(pads, options) end
+
+--- `neap.unfold(x, dim, size, step) -> y`
+---
+--- all windows of `size` elements along dim, `step` apart: dim counts the windows, a new last dimension their elements. A view. neap.tensor{1, 2, 3}:unfold(1, 2, 1) is {{1, 2}, {2, 3}}.
+---
+--- Saves for backward: nothing.
+---@param x neap.Tensor
+---@param dim integer
+---@param size integer
+---@param step integer
+---@return neap.Tensor
+function neap.unfold(x, dim, size, step) end
+
+--- `neap.unfold` as a method.
+---@param dim integer
+---@param size integer
+---@param step integer
+---@return neap.Tensor
+function Tensor:unfold(dim, size, step) end
 
 --- `neap.add(a, b) -> y`
 ---
@@ -1512,6 +1673,16 @@ function neap.cat(xs, dim) end
 ---@return neap.Tensor
 function neap.stack(xs, dim) end
 
+--- `neap.einsum(equation, xs) -> y`
+---
+--- the sum over all letters that the result does not have of the products of the tensors' elements. equation: a term of letters for each tensor, one letter a dimension, then -> and the letters of the result. A letter twice in a term takes the diagonal; ... stands for dimensions that broadcast; without -> the result has the letters that stand once, in alphabetical order. Computed from left to right by batched products. neap.einsum("bij,bjk->bik", a, b), neap.einsum("ii->", a), neap.einsum("...d,ed->...e", x, w).
+---
+--- Saves for backward: what the ops keep that it consists of.
+---@param equation string
+---@param xs neap.Tensor[]
+---@return neap.Tensor
+function neap.einsum(equation, xs) end
+
 --- `neap.max(x[, dim][, {keepdim = false, base = 1}]) -> values, indices`
 ---
 --- the largest along dim and where it is (the first of equal ones, NaN before all). Without dim: the largest of all elements, alone. local v, i = x:max(2). Along a dim the gradient goes to the chosen element; without dim it is shared evenly by all equal ones.
@@ -1734,67 +1905,6 @@ function neap.index_copy_(x, dim, ids, v, options) end
 ---@return neap.Tensor
 function Tensor:index_copy_(dim, ids, v, options) end
 
---- `neap.gather(x, dim, ids[, {base = 1}]) -> y`
----
---- for every element of ids the element of x at that position along dim and at the same place along the others. ids has as many dimensions as x. Negative positions count from the end.
----
---- Saves for backward: ids.
----@param x neap.Tensor
----@param dim integer
----@param ids neap.Tensor
----@param options? { base?: integer }
----@return neap.Tensor
-function neap.gather(x, dim, ids, options) end
-
---- `neap.gather` as a method.
----@param dim integer
----@param ids neap.Tensor
----@param options? { base?: integer }
----@return neap.Tensor
-function Tensor:gather(dim, ids, options) end
-
---- `neap.scatter_add(x, dim, ids, src[, {base = 1}]) -> y`
----
---- x with src added where gather(x, dim, ids) would read.
----
---- Saves for backward: ids.
----@param x neap.Tensor
----@param dim integer
----@param ids neap.Tensor
----@param src neap.Tensor
----@param options? { base?: integer }
----@return neap.Tensor
-function neap.scatter_add(x, dim, ids, src, options) end
-
---- `neap.scatter_add` as a method.
----@param dim integer
----@param ids neap.Tensor
----@param src neap.Tensor
----@param options? { base?: integer }
----@return neap.Tensor
-function Tensor:scatter_add(dim, ids, src, options) end
-
---- `neap.scatter_add_(x, dim, ids, src[, {base = 1}]) -> y`
----
---- scatter_add written into its first argument.
----
---- Saves for backward: ids.
----@param x neap.Tensor
----@param dim integer
----@param ids neap.Tensor
----@param src neap.Tensor
----@param options? { base?: integer }
----@return neap.Tensor
-function neap.scatter_add_(x, dim, ids, src, options) end
-
---- `neap.scatter_add_` as a method.
----@param dim integer
----@param ids neap.Tensor
----@param src neap.Tensor
----@param options? { base?: integer }
----@return neap.Tensor
-function Tensor:scatter_add_(dim, ids, src, options) end
-
 --- `neap.nll_loss(logp, target[, {ignore_index =, reduction = 1, base = 1}]) -> loss`
 ---
 --- minus the log-probability of each row's class. logp (C), (N,C) or (N,C,...), target the same without C, labels from `base`. reduction: 0 none, 1 mean over the rows that count, 2 sum; nn.nll_loss takes these by name. Rows whose label is ignore_index do not count.
@@ -1944,6 +2054,258 @@ function neap.linear(x, w, b) end
 ---@return neap.Tensor
 function Tensor:linear(w, b) end
 
+--- `neap.mm(a, b) -> y`
+---
+--- the product of two matrices. (M, K) x (K, N) -> (M, N). a:mm(b)
+---
+--- Saves for backward: what the ops keep that it consists of.
+---@param a neap.Tensor
+---@param b neap.Tensor
+---@return neap.Tensor
+function neap.mm(a, b) end
+
+--- `neap.mm` as a method.
+---@param b neap.Tensor
+---@return neap.Tensor
+function Tensor:mm(b) end
+
+--- `neap.mv(a, v) -> y`
+---
+--- a matrix times a vector. (M, K) x (K) -> (M). a:mv(v)
+---
+--- Saves for backward: what the ops keep that it consists of.
+---@param a neap.Tensor
+---@param v neap.Tensor
+---@return neap.Tensor
+function neap.mv(a, v) end
+
+--- `neap.mv` as a method.
+---@param v neap.Tensor
+---@return neap.Tensor
+function Tensor:mv(v) end
+
+--- `neap.dot(a, b) -> y`
+---
+--- the inner product of two vectors. (N) x (N) -> 0-dim. a:dot(b)
+---
+--- Saves for backward: what the ops keep that it consists of.
+---@param a neap.Tensor
+---@param b neap.Tensor
+---@return neap.Tensor
+function neap.dot(a, b) end
+
+--- `neap.dot` as a method.
+---@param b neap.Tensor
+---@return neap.Tensor
+function Tensor:dot(b) end
+
+--- `neap.bmm(a, b) -> y`
+---
+--- products of two stacks of matrices, one by one. (B, M, K) x (B, K, N) -> (B, M, N). a:bmm(b)
+---
+--- Saves for backward: what the ops keep that it consists of.
+---@param a neap.Tensor
+---@param b neap.Tensor
+---@return neap.Tensor
+function neap.bmm(a, b) end
+
+--- `neap.bmm` as a method.
+---@param b neap.Tensor
+---@return neap.Tensor
+function Tensor:bmm(b) end
+
+--- `neap.addmm(x, a, b[, {beta = 1, alpha = 1}]) -> y`
+---
+--- beta x + alpha (a b), with x broadcast to the product. With beta = 0 x is left out. (N) or (M, N), (M, K), (K, N) -> (M, N). bias:addmm(a, w)
+---
+--- Saves for backward: what the ops keep that it consists of.
+---@param x neap.Tensor
+---@param a neap.Tensor
+---@param b neap.Tensor
+---@param options? { beta?: number, alpha?: number }
+---@return neap.Tensor
+function neap.addmm(x, a, b, options) end
+
+--- `neap.addmm` as a method.
+---@param a neap.Tensor
+---@param b neap.Tensor
+---@param options? { beta?: number, alpha?: number }
+---@return neap.Tensor
+function Tensor:addmm(a, b, options) end
+
+--- `neap.baddbmm(x, a, b[, {beta = 1, alpha = 1}]) -> y`
+---
+--- beta x + alpha (a b) for stacks of matrices, with x broadcast to the product. (B, M, N), (B, M, K), (B, K, N) -> (B, M, N). x:baddbmm(a, b)
+---
+--- Saves for backward: what the ops keep that it consists of.
+---@param x neap.Tensor
+---@param a neap.Tensor
+---@param b neap.Tensor
+---@param options? { beta?: number, alpha?: number }
+---@return neap.Tensor
+function neap.baddbmm(x, a, b, options) end
+
+--- `neap.baddbmm` as a method.
+---@param a neap.Tensor
+---@param b neap.Tensor
+---@param options? { beta?: number, alpha?: number }
+---@return neap.Tensor
+function Tensor:baddbmm(a, b, options) end
+
+--- `neap.outer(a, b) -> y`
+---
+--- y[i][j] = a[i] b[j]. (M) x (N) -> (M, N). a:outer(b)
+---
+--- Saves for backward: what the ops keep that it consists of.
+---@param a neap.Tensor
+---@param b neap.Tensor
+---@return neap.Tensor
+function neap.outer(a, b) end
+
+--- `neap.outer` as a method.
+---@param b neap.Tensor
+---@return neap.Tensor
+function Tensor:outer(b) end
+
+--- `neap.kron(a, b) -> y`
+---
+--- the Kronecker product: every element of a times all of b, as blocks. The dimensions are counted from the last. (M, N) x (P, Q) -> (M P, N Q). a:kron(b)
+---
+--- Saves for backward: what the ops keep that it consists of.
+---@param a neap.Tensor
+---@param b neap.Tensor
+---@return neap.Tensor
+function neap.kron(a, b) end
+
+--- `neap.kron` as a method.
+---@param b neap.Tensor
+---@return neap.Tensor
+function Tensor:kron(b) end
+
+--- `neap.cross(a, b[, dim]) -> y`
+---
+--- the cross product of vectors of 3 elements along dim; the other dimensions broadcast. a:cross(b)
+---
+--- Saves for backward: what the ops keep that it consists of.
+---@param a neap.Tensor
+---@param b neap.Tensor
+---@param dim? integer
+---@return neap.Tensor
+function neap.cross(a, b, dim) end
+
+--- `neap.cross` as a method.
+---@param b neap.Tensor
+---@param dim? integer
+---@return neap.Tensor
+function Tensor:cross(b, dim) end
+
+--- `neap.tril(x[, diagonal]) -> y`
+---
+--- the lower triangle of the last two dimensions, zeros above it. diagonal moves the border to the right, or to the left if negative. x:tril(-1) leaves the main diagonal out.
+---
+--- Saves for backward: nothing.
+---@param x neap.Tensor
+---@param diagonal? integer
+---@return neap.Tensor
+function neap.tril(x, diagonal) end
+
+--- `neap.tril` as a method.
+---@param diagonal? integer
+---@return neap.Tensor
+function Tensor:tril(diagonal) end
+
+--- `neap.tril_(x[, diagonal]) -> y`
+---
+--- tril written into its first argument.
+---
+--- Saves for backward: nothing.
+---@param x neap.Tensor
+---@param diagonal? integer
+---@return neap.Tensor
+function neap.tril_(x, diagonal) end
+
+--- `neap.tril_` as a method.
+---@param diagonal? integer
+---@return neap.Tensor
+function Tensor:tril_(diagonal) end
+
+--- `neap.triu(x[, diagonal]) -> y`
+---
+--- the upper triangle of the last two dimensions, zeros below it. diagonal moves the border to the right, or to the left if negative. A causal mask: neap.ones(n, n):triu(1)
+---
+--- Saves for backward: nothing.
+---@param x neap.Tensor
+---@param diagonal? integer
+---@return neap.Tensor
+function neap.triu(x, diagonal) end
+
+--- `neap.triu` as a method.
+---@param diagonal? integer
+---@return neap.Tensor
+function Tensor:triu(diagonal) end
+
+--- `neap.triu_(x[, diagonal]) -> y`
+---
+--- triu written into its first argument.
+---
+--- Saves for backward: nothing.
+---@param x neap.Tensor
+---@param diagonal? integer
+---@return neap.Tensor
+function neap.triu_(x, diagonal) end
+
+--- `neap.triu_` as a method.
+---@param diagonal? integer
+---@return neap.Tensor
+function Tensor:triu_(diagonal) end
+
+--- `neap.diagonal(x[, offset][, dim0][, dim1]) -> y`
+---
+--- the elements where the positions along two dimensions are equal, or differ by offset; they become the last dimension. A view. x:diagonal(1) is the line above the main one.
+---
+--- Saves for backward: nothing.
+---@param x neap.Tensor
+---@param offset? integer
+---@param dim0? integer
+---@param dim1? integer
+---@return neap.Tensor
+function neap.diagonal(x, offset, dim0, dim1) end
+
+--- `neap.diagonal` as a method.
+---@param offset? integer
+---@param dim0? integer
+---@param dim1? integer
+---@return neap.Tensor
+function Tensor:diagonal(offset, dim0, dim1) end
+
+--- `neap.diag(x[, diagonal]) -> y`
+---
+--- a vector becomes a matrix with x on that diagonal and zeros elsewhere; of a matrix the diagonal, as a copy (x:diagonal() is the view). neap.diag(neap.tensor{1, 2}) is {{1, 0}, {0, 2}}.
+---
+--- Saves for backward: what the ops keep that it consists of.
+---@param x neap.Tensor
+---@param diagonal? integer
+---@return neap.Tensor
+function neap.diag(x, diagonal) end
+
+--- `neap.diag` as a method.
+---@param diagonal? integer
+---@return neap.Tensor
+function Tensor:diag(diagonal) end
+
+--- `neap.trace(x) -> y`
+---
+--- the sum of the main diagonal of a matrix. x:trace()
+---
+--- Saves for backward: what the ops keep that it consists of.
+---@param x neap.Tensor
+---@return neap.Tensor
+function neap.trace(x) end
+
+--- `neap.trace` as a method.
+---@return neap.Tensor
+function Tensor:trace() end
+
 --- `neap.median(x[, dim][, {keepdim = false, base = 1}]) -> values, indices`
 ---
 --- the lower one of the two in the middle along dim and where it is (equal ones keep their order; the first NaN before all). Without dim: the median of all elements, alone. Along a dim the gradient goes to the chosen element; without dim it is shared evenly by all equal ones.
@@ -1996,6 +2358,74 @@ function neap.rms_norm(x, w, options) end
 ---@param options? { dims?: integer, eps?: number }
 ---@return neap.Tensor
 function Tensor:rms_norm(w, options) end
+
+--- `neap.nonzero(x[, {base = 1}]) -> ids`
+---
+--- the positions of all elements that are not 0 (or true), in row-major order: (n, x.ndim), int64. Reads x. neap.tensor{0, 5, 7}:nonzero() is {{2}, {3}}.
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param x neap.Tensor
+---@param options? { base?: integer }
+---@return neap.Tensor
+function neap.nonzero(x, options) end
+
+--- `neap.nonzero` as a method.
+---@param options? { base?: integer }
+---@return neap.Tensor
+function Tensor:nonzero(options) end
+
+--- `neap.one_hot(ids, classes[, {base = 1, dtype =}]) -> y`
+---
+--- zeros with a one at each id along a new last dimension of size classes. An id that is no class is an error. neap.one_hot(neap.tensor{3, 1}, 3) is {{0, 0, 1}, {1, 0, 0}}.
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param ids neap.Tensor
+---@param classes integer
+---@param options? { base?: integer, dtype?: neap.Dtype }
+---@return neap.Tensor
+function neap.one_hot(ids, classes, options) end
+
+--- `neap.one_hot` as a method.
+---@param classes integer
+---@param options? { base?: integer, dtype?: neap.Dtype }
+---@return neap.Tensor
+function Tensor:one_hot(classes, options) end
+
+--- `neap.take(x, ids[, {base = 1}]) -> y`
+---
+--- the elements of x, laid out in a row, at positions ids -> the shape of ids. x:take(neap.tensor{1, -1})
+---
+--- Saves for backward: what the ops keep that it consists of.
+---@param x neap.Tensor
+---@param ids neap.Tensor
+---@param options? { base?: integer }
+---@return neap.Tensor
+function neap.take(x, ids, options) end
+
+--- `neap.take` as a method.
+---@param ids neap.Tensor
+---@param options? { base?: integer }
+---@return neap.Tensor
+function Tensor:take(ids, options) end
+
+--- `neap.take_along_dim(x, ids[, dim][, {base = 1}]) -> y`
+---
+--- gather with broadcasting: the elements of x at positions ids along dim, where the other dimensions of x and ids are equal or 1. Without dim both are laid out in a row. It takes what argsort and argmax (with keepdim) give: x:take_along_dim(x:argsort(2), 2) is sorted.
+---
+--- Saves for backward: what the ops keep that it consists of.
+---@param x neap.Tensor
+---@param ids neap.Tensor
+---@param dim? integer
+---@param options? { base?: integer }
+---@return neap.Tensor
+function neap.take_along_dim(x, ids, dim, options) end
+
+--- `neap.take_along_dim` as a method.
+---@param ids neap.Tensor
+---@param dim? integer
+---@param options? { base?: integer }
+---@return neap.Tensor
+function Tensor:take_along_dim(ids, dim, options) end
 
 --- `neap.square(x) -> y`
 ---
@@ -2353,6 +2783,109 @@ function neap.cumprod(x, dim) end
 ---@return neap.Tensor
 function Tensor:cumprod(dim) end
 
+--- `neap.gather(x, dim, ids[, {base = 1}]) -> y`
+---
+--- for every element of ids the element of x at that position along dim and at the same place along the others. ids has as many dimensions as x. Negative positions count from the end.
+---
+--- Saves for backward: ids.
+---@param x neap.Tensor
+---@param dim integer
+---@param ids neap.Tensor
+---@param options? { base?: integer }
+---@return neap.Tensor
+function neap.gather(x, dim, ids, options) end
+
+--- `neap.gather` as a method.
+---@param dim integer
+---@param ids neap.Tensor
+---@param options? { base?: integer }
+---@return neap.Tensor
+function Tensor:gather(dim, ids, options) end
+
+--- `neap.scatter_add(x, dim, ids, src[, {base = 1}]) -> y`
+---
+--- x with src added where gather(x, dim, ids) would read.
+---
+--- Saves for backward: ids.
+---@param x neap.Tensor
+---@param dim integer
+---@param ids neap.Tensor
+---@param src neap.Tensor
+---@param options? { base?: integer }
+---@return neap.Tensor
+function neap.scatter_add(x, dim, ids, src, options) end
+
+--- `neap.scatter_add` as a method.
+---@param dim integer
+---@param ids neap.Tensor
+---@param src neap.Tensor
+---@param options? { base?: integer }
+---@return neap.Tensor
+function Tensor:scatter_add(dim, ids, src, options) end
+
+--- `neap.scatter_add_(x, dim, ids, src[, {base = 1}]) -> y`
+---
+--- scatter_add written into its first argument.
+---
+--- Saves for backward: ids.
+---@param x neap.Tensor
+---@param dim integer
+---@param ids neap.Tensor
+---@param src neap.Tensor
+---@param options? { base?: integer }
+---@return neap.Tensor
+function neap.scatter_add_(x, dim, ids, src, options) end
+
+--- `neap.scatter_add_` as a method.
+---@param dim integer
+---@param ids neap.Tensor
+---@param src neap.Tensor
+---@param options? { base?: integer }
+---@return neap.Tensor
+function Tensor:scatter_add_(dim, ids, src, options) end
+
+--- `neap.scatter(x, dim, ids, v[, {base = 1}]) -> y`
+---
+--- x with v written where gather(x, dim, ids) would read. v is a number or broadcasts to the shape of ids; of several writes to one place the last stays. neap.zeros(2, 3):scatter(2, neap.tensor{{1}, {3}}, 1)
+---
+--- Saves for backward: ids.
+---@param x neap.Tensor
+---@param dim integer
+---@param ids neap.Tensor
+---@param v neap.Tensor|number
+---@param options? { base?: integer }
+---@return neap.Tensor
+function neap.scatter(x, dim, ids, v, options) end
+
+--- `neap.scatter` as a method.
+---@param dim integer
+---@param ids neap.Tensor
+---@param v neap.Tensor|number
+---@param options? { base?: integer }
+---@return neap.Tensor
+function Tensor:scatter(dim, ids, v, options) end
+
+--- `neap.scatter_(x, dim, ids, v[, {base = 1}]) -> y`
+---
+--- scatter written into its first argument.
+---
+--- Saves for backward: ids.
+---@param x neap.Tensor
+---@param dim integer
+---@param ids neap.Tensor
+---@param v neap.Tensor|number
+---@param options? { base?: integer }
+---@return neap.Tensor
+function neap.scatter_(x, dim, ids, v, options) end
+
+--- `neap.scatter_` as a method.
+---@param dim integer
+---@param ids neap.Tensor
+---@param v neap.Tensor|number
+---@param options? { base?: integer }
+---@return neap.Tensor
+function Tensor:scatter_(dim, ids, v, options) end
+
 --- `neap.select(x, dim, i) -> y`
 ---
 --- the slice at position i of a dimension, which goes away. A view.
@@ -2574,6 +3107,106 @@ function neap.logsumexp(x, dims, options) end
 ---@param options? { keepdim?: boolean }
 ---@return neap.Tensor
 function Tensor:logsumexp(dims, options) end
+
+--- `neap.sort(x[, dim][, {descending = false, base = 1}]) -> values, indices`
+---
+--- the elements along dim in ascending order, and where they were. Equal ones keep their order; NaN counts as the greatest. local v, i = x:sort(1, {descending = true})
+---
+--- Saves for backward: the result indices.
+---@param x neap.Tensor
+---@param dim? integer
+---@param options? { descending?: boolean, base?: integer }
+---@return neap.Tensor, neap.Tensor
+function neap.sort(x, dim, options) end
+
+--- `neap.sort` as a method.
+---@param dim? integer
+---@param options? { descending?: boolean, base?: integer }
+---@return neap.Tensor, neap.Tensor
+function Tensor:sort(dim, options) end
+
+--- `neap.argsort(x[, dim][, {descending = false, base = 1}]) -> indices`
+---
+--- the positions that sort x along dim, as the second result of sort.
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param x neap.Tensor
+---@param dim? integer
+---@param options? { descending?: boolean, base?: integer }
+---@return neap.Tensor
+function neap.argsort(x, dim, options) end
+
+--- `neap.argsort` as a method.
+---@param dim? integer
+---@param options? { descending?: boolean, base?: integer }
+---@return neap.Tensor
+function Tensor:argsort(dim, options) end
+
+--- `neap.topk(x, k[, dim][, {largest = true, sorted = true, base = 1}]) -> values, indices`
+---
+--- the k largest elements along dim, largest first, or the k smallest, smallest first; with sorted = false in the order of their positions. Of equal ones the first are taken; NaN counts as the greatest. local best, i = logits:topk(5)
+---
+--- Saves for backward: the result indices.
+---@param x neap.Tensor
+---@param k integer
+---@param dim? integer
+---@param options? { largest?: boolean, sorted?: boolean, base?: integer }
+---@return neap.Tensor, neap.Tensor
+function neap.topk(x, k, dim, options) end
+
+--- `neap.topk` as a method.
+---@param k integer
+---@param dim? integer
+---@param options? { largest?: boolean, sorted?: boolean, base?: integer }
+---@return neap.Tensor, neap.Tensor
+function Tensor:topk(k, dim, options) end
+
+--- `neap.unique(x[, {base = 1}]) -> values, inverse, counts`
+---
+--- the different elements of x in ascending order; for each element of x the position of its value among them, in the shape of x; and how often each occurs. Every NaN is a value of its own. Reads x. local v, i, n = neap.tensor{3, 1, 3}:unique() gives {1, 3}, {2, 1, 2}, {1, 2}.
+---
+--- Saves for backward: what the ops keep that it consists of.
+---@param x neap.Tensor
+---@param options? { base?: integer }
+---@return neap.Tensor, neap.Tensor, neap.Tensor
+function neap.unique(x, options) end
+
+--- `neap.unique` as a method.
+---@param options? { base?: integer }
+---@return neap.Tensor, neap.Tensor, neap.Tensor
+function Tensor:unique(options) end
+
+--- `neap.bincount(ids[, {minlength = 0, base = 1}]) -> counts`
+---
+--- how often each of the numbers 1 .. n stands in ids, where n is the largest of them, or minlength if that is more. Reads ids. neap.tensor{1, 3, 3}:bincount() is {1, 0, 2}.
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param ids neap.Tensor
+---@param options? { minlength?: integer, base?: integer }
+---@return neap.Tensor
+function neap.bincount(ids, options) end
+
+--- `neap.bincount` as a method.
+---@param options? { minlength?: integer, base?: integer }
+---@return neap.Tensor
+function Tensor:bincount(options) end
+
+--- `neap.searchsorted(sorted, values[, {right = false, base = 1}]) -> ids`
+---
+--- where each value can be put so that the order stays: the first such position, or the last if right. sorted is one ascending row for all values, or has a row for each of theirs. neap.searchsorted(neap.tensor{1, 3, 5}, neap.tensor{3, 9}) is {2, 4}.
+---
+--- Saves for backward: nothing, it has no gradient.
+---@param sorted neap.Tensor
+---@param values neap.Tensor
+---@param options? { right?: boolean, base?: integer }
+---@return neap.Tensor
+function neap.searchsorted(sorted, values, options) end
+
+--- `neap.searchsorted` as a method.
+---@param values neap.Tensor
+---@param options? { right?: boolean, base?: integer }
+---@return neap.Tensor
+function Tensor:searchsorted(values, options) end
 
 --- `neap.var(x[, dims][, {keepdim = false, correction = 1}]) -> y`
 ---

@@ -105,6 +105,11 @@ x.name = "bias"]] },
     [[assert(neap.ones(1):is_floating_point())]] },
   { "Tensor:is_contiguous", "x:is_contiguous() -> boolean", "Do the elements lie in row-major order?",
     [[assert(not neap.zeros(2, 3):t():is_contiguous())]] },
+  { "Tensor:index_put_", "x:index_put_(positions, values[, {accumulate = false}]) -> x",
+    "x[positions] = values as a method. With accumulate the values are added, once for each time a position stands.",
+    [[local x = neap.zeros(3)
+x:index_put_({neap.tensor{1, 3, 1}}, 2, {accumulate = true})
+assert(neap.equal(x, {4, 0, 2}))]] },
   { "Tensor:version", "x:version() -> integer", "How often the memory was written to; views share it.",
     [[local x = neap.ones(1)
 local before = x:version()

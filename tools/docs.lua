@@ -66,6 +66,7 @@ end
 -- ".save = { NP_IN(0), NP_OUT_FOR(1, 0) }" in words.
 local function saves_of(op, body)
   if (op.tags .. (op.base and op.base.tags or "")):find("NP_NODIFF") then return "nothing, it has no gradient" end
+  if op.tags:find("NP_COMPOSITE") then return "what the ops keep that it consists of" end
   local list = body:match("%.save%s*=%s*(%b{})")
   if not list then return "nothing" end
   local schema, out = op.schema, {}

@@ -293,8 +293,8 @@ bool np_attr_fits(neap_ctx *c, const np_attr *a, neap_dtype as);
 bool np_integer_fits(neap_ctx *c, int64_t v, neap_dtype as);
 bool np_attr_whole(const np_attr *a,
                    int64_t *v); /* the integer that a float attribute is; false: it is none */
-neap_dtype
-np_default_float(neap_ctx *c);    /* the dtype of floats that nothing else decides: neap.default_dtype */
+/* The dtype of floats that nothing else decides: neap.default_dtype. */
+neap_dtype np_default_float(neap_ctx *c);
 bool np_same_device(np_frame *f); /* checks all tensors, sets f->dev; E-DEVICE. Called by all of the above */
 /* Bit mask of the dims of attribute `a` (dims?); absent or empty: all. In kernels they are known to be legal. */
 static inline uint32_t np_dims_mask(const np_attr *a, int ndim)

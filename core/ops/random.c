@@ -157,15 +157,10 @@ static bool floats_only(np_frame *f)
             np_dtype_name(f->compute));
     return false;
 }
-static neap_dtype default_float(neap_ctx *c)
-{
-    const np_ambient_entry *e = np_ambient_get(c, NP_AMB_DTYPE);
-    return e ? (neap_dtype)e->value : NEAP_FLOAT32;
-}
 static bool float_factory_infer(np_frame *f)
 {
     const np_attr *a = f->attr;
-    return factory(f, a[0].n, a[0].v, &a[1], &a[2], default_float(f->c)) && floats_only(f);
+    return factory(f, a[0].n, a[0].v, &a[1], &a[2], np_default_float(f->c)) && floats_only(f);
 }
 static bool probability_ok(np_frame *f)
 {
