@@ -70,7 +70,7 @@ static void s_list(np_sampler *s, int k, int n, int64_t a, int64_t b, int64_t c)
 }
 static bool s_matrix(np_sampler *s, int layout, int64_t rows, int64_t columns)
 {
-    if (s->large) rows *= 100, columns *= 100;
+    rows = np_s_size(s, rows, rows * 100), columns = np_s_size(s, columns, columns * 100);
     return np_s_tensor(s, -2, 2, layout, 2, rows, columns);
 }
 

@@ -343,7 +343,7 @@ static bool einsum_sample(np_sampler *s, int i)
         "ij,jk->ik",     "bij,bjk->bik", "ij,ij->",     "ii->i", "ij->ji",    "ij,kj->ikj",
         "...i,ji->...j", "i,j",          "iij,jk,k->i", "ij,jk", "ab,bc->ac", "i->",
     };
-    const int64_t n = s->large ? 100 : 3;
+    const int64_t n = np_s_size(s, 3, 100);
     if (i >= (int)(sizeof equations / sizeof *equations)) return false;
     s->label = equations[i];
     s->attr[0] = (np_attr){.s = equations[i], .has = 1};

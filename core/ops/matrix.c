@@ -93,10 +93,13 @@ static void s_int(np_sampler *s, int k, int64_t v) { s->attr[k] = (np_attr){.i =
 static void s_float(np_sampler *s, int k, double v) { s->attr[k] = (np_attr){.f = v, .has = 1}; }
 static bool s_matrix(np_sampler *s, int layout, int64_t rows, int64_t columns)
 {
-    if (s->large) rows *= 100, columns *= 100;
+    rows = np_s_size(s, rows, rows * 100), columns = np_s_size(s, columns, columns * 100);
     return np_s_tensor(s, -1, 1, layout, 2, rows, columns);
 }
-static bool s_vector(np_sampler *s, int64_t n) { return np_s_tensor(s, -1, 1, 0, 1, s->large ? n * 100 : n); }
+static bool s_vector(np_sampler *s, int64_t n)
+{
+    return np_s_tensor(s, -1, 1, 0, 1, np_s_size(s, n, n * 100));
+}
 static bool s_stack(np_sampler *s, int layout, int64_t n, int64_t rows, int64_t columns)
 {
     return np_s_tensor(s, -1, 1, layout, 3, n, rows, columns);

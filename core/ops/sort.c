@@ -260,7 +260,7 @@ static void back_to_positions(np_back *b, int64_t dim, int64_t base)
 /* Values all apart, in a mixed order. */
 static bool distinct(np_sampler *s, int layout, int64_t rows, int64_t columns)
 {
-    if (s->large) rows *= 50, columns *= 500;
+    rows = np_s_size(s, rows, rows * 50), columns = np_s_size(s, columns, columns * 500);
     if (!np_s_tensor(s, -1, 1, layout, 2, rows, columns)) return false;
     neap_tensor *t = s->in[s->n_in - 1];
     int64_t n = rows * columns, k = n > 1 ? 7 : 1;
