@@ -859,9 +859,10 @@ int neap_backward(neap_ctx *c, neap_tensor *out, neap_tensor *grad, const neap_b
         np_fail(c, NEAP_E_ARG, "the list of inputs is empty; leave it out for all leaves");
     if (p.facts.create_graph && !c->warned_cycle) {
         c->warned_cycle = true;
-        np_logf(c, 2,
-                "backward with create_graph stores gradients that hold their graph in .grad: it lives as long "
-                "as the tensor; set x.grad = nil when done, or use neap.grad");
+        np_logf(
+            c, 2,
+            "backward with create_graph stores gradients that hold their graph in .grad: it lives as long "
+            "as the tensor; set x.grad = nil when done, or use neap.grad");
     }
     if (p.facts.create_graph && !c->pass) np_cycles_maybe_collect(c);
     bool ok = !np_pending(c) && differentiate(c, &p, &out, &grad, 1, inputs);

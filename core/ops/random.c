@@ -182,7 +182,8 @@ static bool moments_ok(np_frame *f)
 static bool normal_factory_infer(np_frame *f)
 {
     const np_attr *a = f->attr;
-    return moments_ok(f) && factory(f, a[2].n, a[2].v, &a[3], &a[4], np_default_float(f->c)) && floats_only(f);
+    return moments_ok(f) && factory(f, a[2].n, a[2].v, &a[3], &a[4], np_default_float(f->c)) &&
+           floats_only(f);
 }
 static bool sample_factory(np_sampler *s, int i)
 {

@@ -93,6 +93,7 @@ local junk = { "x", true, {}, { 1, 2 }, function() end, 1.5, -7 }
 local make = {
   T = tensor, ["T?"] = function() return chance(0.6) and tensor() or nil end,
   N = function() return chance(0.5) and number() or tensor() end,
+  ["N?"] = function() return chance(0.5) and number() or tensor() end,
   ["T*"] = function() return list_of(tensor, 4) end,
   int = whole, ["int?"] = whole, float = number, ["float?"] = number,
   bool = function() return chance(0.5) end, dim = small, ["dim?"] = small,
