@@ -67,7 +67,7 @@ BINDINGS_OBJ := $(BINDINGS:%.c=$(OBJ)/%.o) $(OBJ)/gen/lua_files.o
 
 # ---- what is built ----------------------------------------------------------------------------------------
 
-.PHONY: bench-faults examples help build all-tests fuzzers deps demo test run-tests check bench install uninstall docs format clean objects
+.PHONY: bench-faults examples help build all-tests fuzzers deps demo test run-tests check bench install install-rock uninstall docs format clean objects
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
@@ -140,7 +140,7 @@ $(BUILD)/libneap-lua.so: $(BINDINGS_OBJ) $(BUILD)/libneap.so
 # The module itself is empty: it leads to libneap-lua.so, so that a process never holds two cores.
 $(BUILD)/lua/neapcore.so: $(BUILD)/libneap-lua.so
 	$(call say,LINK)
-	$(Q)$(CC) $(SANFLAGS) -shared -Wl,--no-as-needed -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN/../..' -x c /dev/null -x none \
+	$(Q)$(CC) $(SANFLAGS) -shared -Wl,--no-as-needed -Wl,-rpath,'$$ORIGIN:$$ORIGIN/..:$$ORIGIN/../..' -x c /dev/null -x none \
 	  -o $@ -L$(BUILD) -lneap-lua -Wl,-rpath-link,$(BUILD)
 $(BUILD)/lua/neap: | $(BUILD)/libneap.so
 	@mkdir -p $(@D)
@@ -227,7 +227,13 @@ install: build
 	install -m 755 $(BUILD)/lua/neapcore.so $(DESTDIR)$(PREFIX)/lib/lua/5.4/neapcore.so
 	printf 'Name: neap\nDescription: tensors, autograd and checkpointing\nVersion: 0.1.0\nLibs: -L%s/lib -lneap\nLibs.private: %s\nCflags: -I%s/include\n' \
 	  '$(PREFIX)' '$(LIBS)' '$(PREFIX)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/neap.pc
+	install -D -m 644 docs/neap.1 $(DESTDIR)$(PREFIX)/share/man/man1/neap.1
 	for f in $(LUA_FILES:lua/%=%); do install -D -m 644 lua/$$f $(INSTALL_LUA)/$$f || exit 1; done
+# What luarocks asks for: the module with its libraries beside it, and the Lua files.
+install-rock: build
+	install -d $(LIBDIR) $(LUADIR)
+	install -m 755 $(BUILD)/lua/neapcore.so $(BUILD)/libneap.so $(BUILD)/libneap-lua.so $(LIBDIR)
+	for f in $(LUA_FILES:lua/%=%); do install -D -m 644 lua/$$f $(LUADIR)/neap/$$f || exit 1; done
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/neap lib/libneap.so lib/libneap-lua.so lib/libneap.a include/neap.h \
 	  include/neap_ops.h include/neap_lua.h lib/lua/5.4/neapcore.so lib/pkgconfig/neap.pc)
