@@ -4846,6 +4846,46 @@ function neap.nn.Sigmoid() end
 ---@return neap.Module
 function neap.nn.Softplus() end
 
+--- `nn.SiLU() -> module`
+---
+--- x sigmoid(x), also called swish.
+--- ```lua
+--- nn.SiLU()(neap.randn(3))
+--- ```
+---@return neap.Module
+function neap.nn.SiLU() end
+
+--- `nn.LogSigmoid() -> module`
+---
+--- log sigmoid(x), exact for large |x|.
+---@return neap.Module
+function neap.nn.LogSigmoid() end
+
+--- `nn.LeakyReLU([negative_slope]) -> module`
+---
+--- x above 0, else negative_slope * x (0.01).
+--- ```lua
+--- nn.LeakyReLU(0.2)(neap.randn(3))
+--- ```
+---@param negative_slope? any
+---@return neap.Module
+function neap.nn.LeakyReLU(negative_slope) end
+
+--- `nn.ELU([alpha]) -> module`
+---
+--- x above 0, else alpha (e^x - 1) (1).
+---@param alpha? any
+---@return neap.Module
+function neap.nn.ELU(alpha) end
+
+--- `nn.Hardtanh([min_val][, max_val]) -> module`
+---
+--- x brought into [min_val, max_val] (-1, 1).
+---@param min_val? any
+---@param max_val? any
+---@return neap.Module
+function neap.nn.Hardtanh(min_val, max_val) end
+
 --- `nn.Softmax([dim]) -> module`
 ---
 --- e^x / sum e^x along dim (-1).

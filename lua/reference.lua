@@ -2812,6 +2812,38 @@ return {
       example = "nn.Softplus()(neap.randn(3))",
     },
     {
+      name = "nn.SiLU",
+      section = "modules",
+      signature = "nn.SiLU() -> module",
+      text = "x sigmoid(x), also called swish.",
+      example = "nn.SiLU()(neap.randn(3))",
+    },
+    {
+      name = "nn.LogSigmoid",
+      section = "modules",
+      signature = "nn.LogSigmoid() -> module",
+      text = "log sigmoid(x), exact for large |x|.",
+    },
+    {
+      name = "nn.LeakyReLU",
+      section = "modules",
+      signature = "nn.LeakyReLU([negative_slope]) -> module",
+      text = "x above 0, else negative_slope * x (0.01).",
+      example = "nn.LeakyReLU(0.2)(neap.randn(3))",
+    },
+    {
+      name = "nn.ELU",
+      section = "modules",
+      signature = "nn.ELU([alpha]) -> module",
+      text = "x above 0, else alpha (e^x - 1) (1).",
+    },
+    {
+      name = "nn.Hardtanh",
+      section = "modules",
+      signature = "nn.Hardtanh([min_val][, max_val]) -> module",
+      text = "x brought into [min_val, max_val] (-1, 1).",
+    },
+    {
       name = "nn.Softmax",
       section = "modules",
       signature = "nn.Softmax([dim]) -> module",

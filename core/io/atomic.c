@@ -1,6 +1,8 @@
 /* atomic.c - see atomic.h. */
+#define _GNU_SOURCE /* O_TMPFILE */
 #include "io/atomic.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -8,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -54,24 +57,92 @@ static size_t dir_length(const char *path)
     return slash ? (size_t)(slash - path) + 1 : 0;
 }
 
-static bool open_temp(np_atomic *a, const struct stat *old)
+/* Tries names beside the target until `make` takes one: it returns a descriptor or -1 with errno. Sets a->temp. */
+static int name_temp(np_atomic *a, int (*make)(np_atomic *a, const char *path))
 {
     size_t dir = dir_length(a->target), cap = dir + 64;
     char *temp = text_new(a->c, cap);
-    if (!temp) return false;
+    if (!temp) return -1;
     memcpy(temp, a->target, dir);
-    for (int i = 0; i < TEMP_TRIES && a->fd < 0; i++) {
+    int fd = -1;
+    for (int i = 0; i < TEMP_TRIES && fd < 0; i++) {
         snprintf(temp + dir, cap - dir, ".neap-%ld-%d.tmp", (long)getpid(), i);
-        a->fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (a->fd < 0 && errno != EEXIST && errno != EINTR) break;
+        fd = make(a, temp);
+        if (fd < 0 && errno != EEXIST && errno != EINTR) break;
     }
+    if (fd >= 0) {
+        a->temp = temp;
+        return fd;
+    }
+    int code = errno;
+    np_array_free(a->c, temp);
+    fail_write(a, "create a file beside", a->target, code);
+    return -1;
+}
+
+static int create_named(np_atomic *a, const char *path)
+{
+    (void)a;
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd >= 0) (void)!flock(fd, LOCK_EX | LOCK_NB);
+    return fd;
+}
+
+#define OPEN_FILE_PATH(path, fd) snprintf(path, sizeof path, "/proc/self/fd/%d", fd)
+
+static int link_nameless(np_atomic *a, const char *path)
+{
+    char open_file[40];
+    OPEN_FILE_PATH(open_file, a->fd);
+    return linkat(AT_FDCWD, open_file, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0 ? a->fd : -1;
+}
+
+/* Where the system can do it the file has no name before it is whole: who is killed while writing leaves nothing. It
+ * is locked as long as this process lives and is not done with it. */
+static void open_nameless(np_atomic *a)
+{
+    size_t dir = dir_length(a->target);
+    char keep = a->target[dir], open_file[40];
+    a->target[dir] = '\0';
+    a->fd = open(dir ? a->target : ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+    a->target[dir] = keep;
+    if (a->fd < 0) return;
+    OPEN_FILE_PATH(open_file, a->fd);
+    if (access(open_file, W_OK) == 0 && flock(a->fd, LOCK_EX | LOCK_NB) == 0) return;
+    close(a->fd);
+    a->fd = -1;
+}
+
+/* Whole files whose process was killed between naming and renaming them: those that nobody has locked. */
+static void remove_stale(np_atomic *a)
+{
+    size_t dir = dir_length(a->target);
+    char keep = a->target[dir];
+    a->target[dir] = '\0';
+    DIR *d = opendir(dir ? a->target : ".");
+    a->target[dir] = keep;
+    for (struct dirent *e; d && (e = readdir(d));) {
+        size_t n = strlen(e->d_name);
+        if (strncmp(e->d_name, ".neap-", 6) != 0 || n < 10 || strcmp(e->d_name + n - 4, ".tmp") != 0)
+            continue;
+        int fd = openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        if (fd < 0) continue;
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0) unlinkat(dirfd(d), e->d_name, 0);
+        close(fd);
+    }
+    if (d) closedir(d);
+}
+
+static bool open_temp(np_atomic *a, const struct stat *old)
+{
+    open_nameless(a);
     if (a->fd < 0) {
-        int code = errno;
-        np_array_free(a->c, temp);
-        return fail_write(a, "create a file beside", a->target, code);
+        int fd = name_temp(a, create_named);
+        if (fd < 0) return false;
+        a->fd = fd;
     }
-    a->temp = temp;
-    if (old && fchmod(a->fd, old->st_mode & 0777) != 0) return fail_write(a, "set the mode of", temp, errno);
+    if (old && fchmod(a->fd, old->st_mode & 0777) != 0)
+        return fail_write(a, "set the mode of the file that replaces", a->target, errno);
     return true;
 }
 
@@ -165,12 +236,16 @@ static void flush_directory(np_atomic *a)
 bool np_atomic_commit(np_atomic *a)
 {
     if (fsync(a->fd) != 0) return fail_write(a, "flush", a->target, errno);
-    int fd = a->fd;
-    a->fd = -1;
-    if (close(fd) != 0 && errno != EINTR) return fail_write(a, "close", a->target, errno);
+    if (!a->temp) {
+        remove_stale(a);
+        if (name_temp(a, link_nameless) < 0) return false;
+    }
     if (rename(a->temp, a->target) != 0) return fail_write(a, "replace", a->target, errno);
     np_array_free(a->c, a->temp);
     a->temp = NULL;
+    int fd = a->fd;
+    a->fd = -1;
+    if (close(fd) != 0 && errno != EINTR) return fail_write(a, "close", a->target, errno);
     flush_directory(a);
     np_atomic_abandon(a);
     return true;

@@ -2,7 +2,8 @@
  * a part.
  *
  * The bytes go to a temporary file in the same directory, which is flushed to the disk and renamed over the
- * target at the end; then the directory is flushed. On any failure before the rename the old file is
+ * target at the end; then the directory is flushed. Where the system allows, that file has no name until it is
+ * whole, so that a killed process leaves nothing behind. On any failure before the rename the old file is
  * untouched and the temporary one is removed. A symbolic link is followed: the file it names is replaced.
  * Targets that are not regular files are refused. A file-size limit is an error, not a signal. */
 #ifndef NP_IO_ATOMIC_H
@@ -16,7 +17,7 @@ typedef struct np_atomic {
     neap_ctx *c;
     int fd;       /* -1: closed */
     char *target; /* what gets replaced */
-    char *temp;   /* the temporary file's path, NULL when there is none */
+    char *temp;   /* the temporary file's path, NULL while it has none */
 } np_atomic;
 
 /* Failures record E-ARG, E-IO or E-NOMEM and leave nothing behind; after a failed write call abandon. */

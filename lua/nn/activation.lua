@@ -18,6 +18,35 @@ elementwise("ReLU", "relu")
 elementwise("Tanh", "tanh")
 elementwise("Sigmoid", "sigmoid")
 elementwise("Softplus", "softplus")
+elementwise("SiLU", "silu")
+elementwise("LogSigmoid", "logsigmoid")
+
+-- An elementwise op with numbers that the module holds: { name, default } in the op's order.
+local function with_numbers(name, op, ...)
+  local settings = { ... }
+  local class = module.Module(name)
+  layers[name] = class
+  function class:init(...)
+    for i, setting in ipairs(settings) do
+      local given = select(i, ...)
+      self[setting[1]] = util.number("nn." .. name, setting[1], given == nil and setting[2] or given)
+    end
+  end
+  function class:forward(x)
+    local first, second = settings[1][1], settings[2] and settings[2][1]
+    if second then return neap[op](x, self[first], self[second]) end
+    return neap[op](x, self[first])
+  end
+  function class:describe()
+    local texts = {}
+    for i, setting in ipairs(settings) do texts[i] = ("%s = %g"):format(setting[1], self[setting[1]]) end
+    return table.concat(texts, ", ")
+  end
+end
+
+with_numbers("LeakyReLU", "leaky_relu", { "negative_slope", 0.01 })
+with_numbers("ELU", "elu", { "alpha", 1 })
+with_numbers("Hardtanh", "hardtanh", { "min_val", -1 }, { "max_val", 1 })
 
 --- nn.GELU({approximate = "none"|"tanh"}): x times the normal distribution function at x.
 local GELU = module.Module "GELU"

@@ -439,6 +439,27 @@ describe("small layers", function()
     assert.equal(0, nn.RMSNorm(3, { affine = false }):num_parameters())
   end)
 
+  it("activations are their formulas, with the numbers they were made with", function()
+    local function sigmoid(v) return 1 / (1 + math.exp(-v)) end
+    for _, case in ipairs {
+      { nn.SiLU(), function(v) return v * sigmoid(v) end },
+      { nn.LogSigmoid(), function(v) return math.log(sigmoid(v)) end },
+      { nn.LeakyReLU(), function(v) return v > 0 and v or 0.01 * v end },
+      { nn.LeakyReLU(0.3), function(v) return v > 0 and v or 0.3 * v end },
+      { nn.ELU(2), function(v) return v > 0 and v or 2 * (math.exp(v) - 1) end },
+      { nn.Hardtanh(), function(v) return math.max(-1, math.min(1, v)) end },
+      { nn.Hardtanh(-0.25, 0.75), function(v) return math.max(-0.25, math.min(0.75, v)) end },
+    } do
+      for _, v in ipairs { -3, -0.5, 0.125, 2 } do
+        local got = case[1](neap.tensor({ v }, { dtype = "float64" })):item()
+        assert.is_true(math.abs(got - case[2](v)) < 1e-14, ("%s(%g) = %.17g"):format(tostring(case[1]), v, got))
+      end
+    end
+    assert.equal("Hardtanh(min_val = -0.25, max_val = 0.75)", tostring(nn.Hardtanh(-0.25, 0.75)))
+    refused("E-ARG", nn.ELU, "x")
+    refused("E-ARG", nn.SiLU, 1)
+  end)
+
   it("Identity gives back what it gets", function()
     local a, b = nn.Identity()(3, "x")
     assert.equal(3, a)

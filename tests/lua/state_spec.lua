@@ -85,3 +85,57 @@ describe("save_state", function()
     refused("E-IO", neap.load_state, folder .. "/nothing")
   end)
 end)
+
+describe("a process killed while it saves", function()
+  local program = os.getenv "NEAP_PROGRAM" or "build/neap"
+  local moments = tonumber(os.getenv "NEAP_TEST_STEPS") and 20 or 200
+
+  -- A run that goes on from the last state and saves without end; every number in it says which step it is.
+  local run = [[
+    local neap = require "neap"
+    local folder = arg[1]
+    local ok, rest = pcall(neap.load_state, folder, {})
+    local step = ok and rest.step or 0
+    while true do
+      step = step + 1
+      neap.save_state(folder, { step = step, x = neap.full({ 30000 }, step, { dtype = "float64" }),
+        deep = { y = neap.full({ 7 }, step, { dtype = "int64" }) } })
+    end
+  ]]
+
+  it("leaves the last good state, at each of many moments", function()
+    local file = io.open(program)
+    if not file then return pending(program .. " is not built") end
+    file:close()
+    local folder, script = os.tmpname(), os.tmpname()
+    os.remove(folder)
+    file = assert(io.open(script, "w"))
+    file:write(run)
+    file:close()
+    local last, states = 0, 0
+    for i = 1, moments do
+      -- From before the first save to many saves later.
+      local seconds = 0.004 + (i * 0.6180339887 % 1) * 0.05
+      os.execute(("timeout -s KILL %.4f '%s' '%s' '%s' 2>/dev/null"):format(seconds, program, script, folder))
+      local ok, rest = pcall(neap.load_state, folder, {})
+      if ok then
+        states = states + 1
+        assert.is_true(rest.step >= last, ("step %d after %d"):format(rest.step, last))
+        last = rest.step
+        assert.equal(last, rest.x:min():item())
+        assert.equal(last, rest.x:max():item())
+        assert.same({ last, last }, { rest.deep.y:min():item(), rest.deep.y:max():item() })
+      else
+        -- Only while nothing was saved yet.
+        assert.equal(0, states, tostring(rest))
+      end
+    end
+    neap.save_state(folder, { step = last }) -- removes what a run left that died just before its last step
+    local pipe = assert(io.popen(("ls -A '%s'"):format(folder)))
+    local left = pipe:read "a"
+    pipe:close()
+    os.execute(("rm -r '%s' '%s'"):format(folder, script))
+    assert.is_true(last > moments / 10, ("only %d saves in %d runs"):format(last, moments))
+    assert.equal("state.safetensors\n", left)
+  end)
+end)
