@@ -107,8 +107,8 @@ describe("a process killed while it saves", function()
     local file = io.open(program)
     if not file then return pending(program .. " is not built") end
     file:close()
-    local folder, script = os.tmpname(), os.tmpname()
-    os.remove(folder)
+    local target, script = os.tmpname(), os.tmpname()
+    os.remove(target)
     file = assert(io.open(script, "w"))
     file:write(run)
     file:close()
@@ -116,8 +116,8 @@ describe("a process killed while it saves", function()
     for i = 1, moments do
       -- From before the first save to many saves later.
       local seconds = 0.004 + (i * 0.6180339887 % 1) * 0.05
-      os.execute(("timeout -s KILL %.4f '%s' '%s' '%s' 2>/dev/null"):format(seconds, program, script, folder))
-      local ok, rest = pcall(neap.load_state, folder, {})
+      os.execute(("timeout -s KILL %.4f '%s' '%s' '%s' 2>/dev/null"):format(seconds, program, script, target))
+      local ok, rest = pcall(neap.load_state, target, {})
       if ok then
         states = states + 1
         assert.is_true(rest.step >= last, ("step %d after %d"):format(rest.step, last))
@@ -130,11 +130,11 @@ describe("a process killed while it saves", function()
         assert.equal(0, states, tostring(rest))
       end
     end
-    neap.save_state(folder, { step = last }) -- removes what a run left that died just before its last step
-    local pipe = assert(io.popen(("ls -A '%s'"):format(folder)))
+    neap.save_state(target, { step = last }) -- removes what a run left that died just before its last step
+    local pipe = assert(io.popen(("ls -A '%s'"):format(target)))
     local left = pipe:read "a"
     pipe:close()
-    os.execute(("rm -r '%s' '%s'"):format(folder, script))
+    os.execute(("rm -r '%s' '%s'"):format(target, script))
     assert.is_true(last > moments / 10, ("only %d saves in %d runs"):format(last, moments))
     assert.equal("state.safetensors\n", left)
   end)
