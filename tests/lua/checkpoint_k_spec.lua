@@ -212,7 +212,7 @@ describe("K: selective", function()
       end
     end
     assert.equal(0, calls.n)
-    refused("E-ARG", function() return ops.mm end)
+    refused("E-ARG", function() return ops.mmm end)
     help.clean()
   end)
 

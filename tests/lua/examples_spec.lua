@@ -1,7 +1,7 @@
 --- Examples on real data reach what is known of it. The data is not part of the project: where it is absent the tests
 -- say so and are left out.
 local program = os.getenv "NEAP_PROGRAM" or "build/neap"
-local folder = os.getenv "NEAP_DATA" or "../shared/data"
+local folder = "../shared/data"
 
 local function have(path)
   local file = io.open(path)
