@@ -2,6 +2,8 @@
  *
  *   tiny plain N     N additions of two 4-element tensors, nothing recorded
  *   tiny record N    the same with a graph
+ *   tiny region N    the same inside a checkpoint, which notes where values come from
+ *   tiny unnoted N   the same with determinism "none", which does not
  *   tiny train N     chains of 16 products, forward and backward, N ops in all
  * The cost of one op is the difference of two runs with different N, divided. */
 #include <stdio.h>
@@ -16,6 +18,24 @@ static int add(neap_ctx *c, neap_tensor *a, neap_tensor *b, long n)
 {
     for (long i = 0; i < n; i++) neap_free(neap_add(c, a, b));
     return neap_error(c) != NEAP_OK;
+}
+
+static int no_recompute(neap_ctx *c, void *user, neap_values *v)
+{
+    (void)c, (void)user, (void)v;
+    return 1;
+}
+
+static int region(neap_ctx *c, neap_tensor *a, neap_tensor *b, long n, neap_determinism check)
+{
+    neap_region_opts o;
+    neap_region_opts_init(&o);
+    o.check = check;
+    o.recompute.call = no_recompute;
+    neap_region *r = neap_region_begin(c, &o, &a, 1);
+    int failed = add(c, a, b, n);
+    neap_region_end(c, r, !failed);
+    return failed;
 }
 
 static int train(neap_ctx *c, neap_tensor *x, neap_tensor *w, long n)
@@ -47,7 +67,11 @@ int main(int argc, char **argv)
                 *b = neap_from_data(c, 1, shape, NEAP_FLOAT32, data);
     int failed = !a || !b;
     if (!failed && strcmp(argv[1], "plain") != 0) failed = neap_set_requires_grad(c, a, 1);
-    if (!failed) failed = strcmp(argv[1], "train") == 0 ? train(c, a, b, n) : add(c, a, b, n);
+    if (failed) n = 0;
+    if (strcmp(argv[1], "train") == 0) failed = failed || train(c, a, b, n);
+    else if (strcmp(argv[1], "region") == 0) failed = failed || region(c, a, b, n, NEAP_CHECK_DEFAULT);
+    else if (strcmp(argv[1], "unnoted") == 0) failed = failed || region(c, a, b, n, NEAP_CHECK_NONE);
+    else failed = failed || add(c, a, b, n);
     if (failed) fprintf(stderr, "tiny: %s\n", neap_error_message(c));
     neap_free(a);
     neap_free(b);

@@ -195,6 +195,7 @@ neap_tensor *nl_tensor_from(lua_State *L, nl_state *st, int idx, const char *fn,
     neap_tensor *t = neap_keep(neap_empty(st->c, ndim, s.shape, d, 0));
     if (!t) nl_raise(L, st, fn);
     store(L, t, 0, nl_ptr(t));
+    neap_x_filled(t);
     lua_pop(L, 1);
     return t;
 }

@@ -4,6 +4,7 @@
 
 #include "base/hash.h"
 #include "checkpoint/selective.h"
+#include "tensor/origin.h"
 
 extern const int np_n_ops_total;
 
@@ -85,6 +86,8 @@ void neap_x_error_restore(neap_ctx *c, np_error e) { np_error_restore(c, e); }
 
 neap_tensor *neap_x_alias(neap_tensor *t) { return np_tensor_alias(t); }
 
+void neap_x_filled(neap_tensor *t) { np_origin_of_bytes(t); }
+
 bool neap_x_set_data(neap_ctx *c, neap_tensor *t, neap_tensor *src)
 {
     if (np_pending(c)) return false;
@@ -99,6 +102,7 @@ bool neap_x_set_data(neap_ctx *c, neap_tensor *t, neap_tensor *src)
     src->st->refs++;
     t->st = src->st;
     t->dtype = src->dtype;
+    t->origin = src->origin;
     np_tensor_geometry(t, src->ndim, src->shape, src->stride, src->offset);
     np_storage_free(c, old);
     np_storage_set_category(t->st, cat);

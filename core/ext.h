@@ -39,6 +39,7 @@ NEAP_API void neap_x_error_restore(neap_ctx *c, np_error e);
 
 /* ---- tensors */
 NEAP_API neap_tensor *neap_x_alias(neap_tensor *t); /* same storage and geometry, no graph */
+NEAP_API void neap_x_filled(neap_tensor *t);        /* its bytes were just written by the host */
 /* t takes over the storage and geometry of src (an nn.Module that moves keeps its parameters' identity);
  * its gradient is dropped. False with an error pending. */
 NEAP_API bool neap_x_set_data(neap_ctx *c, neap_tensor *t, neap_tensor *src);

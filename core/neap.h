@@ -78,7 +78,7 @@ typedef struct neap_region neap_region;
     X(REENTRANT_GRAD, "E-REENTRANT-GRAD", "a reentrant checkpoint inside grad() or backward with inputs") \
     X(REENTRANT_HIGHER, "E-REENTRANT-HIGHER", "create_graph through a reentrant checkpoint") \
     X(NONE_REQUIRE_GRAD, "E-NONE-REQUIRE-GRAD", "no result of a reentrant checkpoint requires grad") \
-    X(OPS, "E-OPS", "the recompute ran other ops, or ops with other numbers") \
+    X(OPS, "E-OPS", "the recompute ran other ops, or ops with other numbers or tensors") \
     X(VALUES, "E-VALUES", "the recompute saved other values") \
     X(CONTEXT_REUSED, "E-CONTEXT-REUSED", "one pair of selective contexts was entered for two calls") \
     X(BADOP, "E-BADOP", "a selective list holds something that is no op") \
@@ -341,8 +341,9 @@ NEAP_API int neap_gradcheck(neap_ctx *c, neap_fn fn, neap_tensor *const *inputs,
 
 /* ---- checkpointing ----------------------------------------------------------------------------------- */
 
-/* How closely a recompute is held against its forward: nothing; shapes, dtypes, devices and captured tensors; also
- * the sequence of ops with their numbers; also the bytes of what was saved. */
+/* How closely a recompute is held against its forward: nothing; each saved value's shape, dtype, device, and how it
+ * was made: the ops, their numbers and the tensors that flowed into it, captured ones unchanged; also the whole
+ * sequence of ops, saved or not; also the bytes of what was saved. */
 typedef enum neap_determinism {
     NEAP_CHECK_NONE,
     NEAP_CHECK_DEFAULT,

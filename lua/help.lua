@@ -266,8 +266,9 @@ section("checkpoint", {
     .. "to be called with the arguments. use_reentrant has no default; false is recommended (true: fn runs without a "
     .. "graph, and backward() runs it as a whole; it follows tensor arguments only, none in tables or captured). "
     .. "Tensors that fn captured live as long as they may be needed. determinism_check: how closely the recompute is "
-    .. "held against the forward: \"none\"; \"default\", shapes, dtypes and captured tensors; \"ops\", also the ops "
-    .. "and their numbers; \"values\", also the bits. debug = true: a mismatch shows the ops of both runs with their "
+    .. "held against the forward: \"none\"; \"default\", of each saved value shape and dtype, and how it was made: "
+    .. "the ops, their numbers and the tensors that flowed into it; \"ops\", also all other ops; \"values\", also the "
+    .. "bits. debug = true: a mismatch shows the ops of both runs with their "
     .. "lines. context_fn, asked once a call, returns a context around the forward and one around recomputes; a "
     .. "context is a function of run that calls run() once, or {enter = function(self) end, exit = function(self, err) "
     .. "end}, or nil. policy, a list of ops or a function(ctx, op, ...), says which results are kept; a function is "
@@ -523,7 +524,7 @@ help.remedies = {
   ["E-REENTRANT-HIGHER"] = "{use_reentrant = false} supports every order",
   ["E-NONE-REQUIRE-GRAD"] =
     "the function's results are detached or made under no_grad; {use_reentrant = false} allows it",
-  ["E-OPS"] = "the message shows both ops and their lines: a changed number, branch or upvalue; "
+  ["E-OPS"] = "the message says where: a changed number, branch, upvalue or tensor; "
     .. "checkpoint.once remembers decisions",
   ["E-VALUES"] = "something outside of the function changed: a captured tensor, a generator of your own, the clock",
   ["E-CONTEXT-REUSED"] = "call create_selective_checkpoint_contexts inside context_fn: one fresh pair a call",

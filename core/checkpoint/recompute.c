@@ -6,6 +6,7 @@
 #include "checkpoint/oplog.h"
 #include "checkpoint/recompute.h"
 #include "checkpoint/selective.h"
+#include "tensor/origin.h"
 
 #include <stdio.h>
 
@@ -16,6 +17,9 @@ typedef struct replay {
     bool enough;   /* everything alive has been saved: stop as soon as possible */
     size_t bad_at; /* 1 + first position whose metadata differs */
     np_saved_meta bad;
+    size_t strayed_at; /* 1 + first position whose value has another origin, and the op that saves it */
+    const char *strayed_op;
+    char strayed_line[96];
     size_t changed_at; /* 1 + first position whose bytes differ (determinism "values") */
     np_oplog *log;
     np_hook_pair pair;
@@ -161,6 +165,19 @@ static bool check_captured(replay *p, size_t i, const neap_tensor *t)
         r->name, text, i + 1, (unsigned long long)m->version, (unsigned long long)m->cell->n);
 }
 
+/* Is it made by the same ops with the same numbers, out of the same tensors? Only where a gradient may need it. */
+static void check_origin(replay *p, size_t i, neap_tensor *t)
+{
+    neap_region *r = p->r;
+    const uint64_t was = r->metas[i].origin;
+    if (!was || p->strayed_at || !r->markers[i]) return;
+    const uint64_t now = np_origin_now(r->c, t);
+    if (!now || now == was) return;
+    p->strayed_at = i + 1;
+    p->strayed_op = r->c->op_name;
+    if (r->where) r->where(r->c, r->recompute.user, p->strayed_line, sizeof p->strayed_line);
+}
+
 static bool check_value(replay *p, size_t i, neap_tensor *t)
 {
     uint64_t hash;
@@ -204,6 +221,7 @@ static bool replay_pack(neap_ctx *c, np_hook_pair *self, np_slot *s, neap_tensor
         if (!beyond(p)) return false;
     } else {
         check_meta(p, i, t);
+        check_origin(p, i, t);
         if (!check_captured(p, i, t) || !check_value(p, i, t)) return false;
         np_marker *m = r->markers[i];
         if (m && !find_entry(m, p->key)) {
@@ -237,6 +255,18 @@ static bool fail_meta(replay *p, const char *tip, const char *more)
         r->name, p->bad_at, np_shape_text(was, sizeof was, m->ndim, m->shape),
         np_dtype_name((neap_dtype)m->dtype), np_shape_text(is, sizeof is, p->bad.ndim, p->bad.shape),
         np_dtype_name((neap_dtype)p->bad.dtype), tip, more);
+}
+
+static bool fail_origin(replay *p, const char *tip, const char *more)
+{
+    return np_fail(
+        p->r->c, NEAP_E_OPS,
+        "%s: what %s saves at position %zu%s%s is made otherwise than in the forward: by other ops, "
+        "with other numbers, or out of other tensors; the function depends on something that changed "
+        "(a variable, math.random, a tensor changed in place): pass it as an argument, decide it in "
+        "checkpoint.once, or switch the check off with determinism_check = \"none\"%s%s",
+        p->r->name, p->strayed_op ? p->strayed_op : "the function", p->strayed_at,
+        p->strayed_line[0] ? " at " : "", p->strayed_line, tip, more);
 }
 
 /* Where the two runs part, with the lines of the script if the host knows them. */
@@ -274,6 +304,7 @@ static bool check(replay *p)
             "changed (a global, a branch on data, a cache)%s%s",
             r->name, r->n, p->count, tip, more);
     if (p->bad_at) return fail_meta(p, tip, more);
+    if (p->strayed_at) return fail_origin(p, tip, more);
     if (p->changed_at)
         return np_fail(
             r->c, NEAP_E_VALUES,
@@ -327,11 +358,21 @@ static bool run_function(replay *p, np_range_log *ranges, neap_tensor **inputs)
     if (!np_setting_enter(c, &r->setting, r->preserve_rng ? ranges : NULL, p->log ? &p->log->tracer : NULL,
                           r->name, &e))
         return false;
-    uint64_t hooks = np_ambient_push(c, NP_AMB_HOOKS, 0, &p->pair, r->name, NULL);
+    uint64_t origins = np_ambient_push(c, NP_AMB_ORIGIN, (int64_t)c->next_storage, c->pass, r->name, NULL);
+    uint64_t hooks = origins ? np_ambient_push(c, NP_AMB_HOOKS, 0, &p->pair, r->name, NULL) : 0;
     bool ok = hooks && call_function(p, inputs);
     np_ambient_pop(c, hooks);
+    np_ambient_pop(c, origins);
     np_setting_leave(c, &e);
     return ok;
+}
+
+/* A copy of the input, from hooks or the recompute around, has the input's origin. */
+static neap_tensor *unpack_input(neap_region *r, int i)
+{
+    neap_tensor *t = np_slot_unpack(r->c, &r->inputs[i], NULL);
+    if (t && r->input_origins[i] && t->st->id != r->input_storages[i]) np_origin_set(t, r->input_origins[i]);
+    return t;
 }
 
 static bool recompute(neap_region *r, uint64_t key)
@@ -349,7 +390,7 @@ static bool recompute(neap_region *r, uint64_t key)
     neap_tensor **inputs = np_obj_new(c, bytes);
     if (!inputs) return false;
     c->region_depth++;
-    for (int i = 0; i < r->n_inputs; i++) inputs[i] = np_slot_unpack(c, &r->inputs[i], NULL);
+    for (int i = 0; i < r->n_inputs; i++) inputs[i] = unpack_input(r, i);
     if (r->log && !np_pending(c)) p.log = np_oplog_new(r, r->log);
     bool ok =
         !np_pending(c) && np_ranges_for_replay(c, &r->ranges, &ranges) && run_function(&p, &ranges, inputs);

@@ -4,6 +4,7 @@
 #include "checkpoint/oplog.h"
 #include "checkpoint/recompute.h"
 #include "checkpoint/selective.h"
+#include "tensor/origin.h"
 
 #include <stdio.h>
 
@@ -56,6 +57,7 @@ static bool fill_meta(neap_region *r, np_saved_meta *m, neap_tensor *t)
     m->storage = t->st->id;
     m->captured = t->st->id <= r->first_storage && !is_input(r, t);
     m->version = t->st->version.n;
+    m->origin = r->check == NEAP_CHECK_NONE ? 0 : np_origin_now(r->c, t);
     if (r->check == NEAP_CHECK_VALUES && !np_is_dry(t) && neap_hash(r->c, t, &m->hash)) return false;
     m->cell = &t->st->version;
     m->cell->refs++;
@@ -125,6 +127,7 @@ void np_region_drop(neap_region *r)
     for (int i = 0; i < r->n_inputs; i++) np_slot_release(c, &r->inputs[i]);
     if (r->inputs) np_obj_free(c, r->inputs, sizeof *r->inputs * (size_t)r->n_inputs);
     if (r->input_storages) np_obj_free(c, r->input_storages, sizeof *r->input_storages * (size_t)r->n_inputs);
+    if (r->input_origins) np_obj_free(c, r->input_origins, sizeof *r->input_origins * (size_t)r->n_inputs);
     if (r->recompute.release) r->recompute.release(r->recompute.user);
     np_range_log_free(c, &r->ranges);
     np_setting_free(c, &r->setting);
@@ -154,7 +157,8 @@ static bool save_inputs(neap_ctx *c, neap_region *r, neap_tensor *const *inputs,
     if (!r->inputs) return false;
     r->n_inputs = n;
     r->input_storages = np_obj_new(c, sizeof *r->input_storages * (size_t)n);
-    if (!r->input_storages) return false;
+    r->input_origins = r->input_storages ? np_obj_new(c, sizeof *r->input_origins * (size_t)n) : NULL;
+    if (!r->input_origins) return false;
     for (int i = 0; i < n; i++) {
         if (!np_slot_pack(c, &r->inputs[i], inputs[i], NULL, 0) || !np_slot_detach(&r->inputs[i]))
             return false;
@@ -196,13 +200,27 @@ static neap_region *region_new(neap_ctx *c, const neap_region_opts *o)
     return r;
 }
 
+/* Notes origins from here on; a region inside another one goes on with what that one knows. */
+static bool begin_origins(neap_region *r, neap_tensor *const *inputs)
+{
+    neap_ctx *c = r->c;
+    if (r->check == NEAP_CHECK_NONE) return true;
+    const np_ambient_entry *around = np_ambient_get(c, NP_AMB_ORIGIN);
+    int64_t first = around ? around->value : (int64_t)c->next_storage;
+    void *pass = around ? around->payload : c->pass;
+    r->origin_id = np_ambient_push(c, NP_AMB_ORIGIN, first, pass, r->name, NULL);
+    for (int i = 0; r->origin_id && i < r->n_inputs; i++) r->input_origins[i] = np_origin_now(c, inputs[i]);
+    return r->origin_id != 0;
+}
+
 /* Ends the forward's ambient entries. */
 static void leave(neap_region *r)
 {
+    if (r->origin_id) np_ambient_pop(r->c, r->origin_id);
     if (r->trace_id) np_ambient_pop(r->c, r->trace_id);
     if (r->ranges_id) np_ambient_pop(r->c, r->ranges_id);
     if (r->hooks_id) np_ambient_pop(r->c, r->hooks_id);
-    r->trace_id = r->ranges_id = r->hooks_id = 0;
+    r->origin_id = r->trace_id = r->ranges_id = r->hooks_id = 0;
 }
 
 neap_region *neap_region_begin(neap_ctx *c, const neap_region_opts *o, neap_tensor *const *inputs, int n)
@@ -214,7 +232,7 @@ neap_region *neap_region_begin(neap_ctx *c, const neap_region_opts *o, neap_tens
             "checkpoint: options with a function to recompute, and the list of inputs, are needed");
     neap_region *r = region_new(c, o);
     if (!r) return NULL;
-    if (!save_inputs(c, r, inputs, n)) goto fail;
+    if (!save_inputs(c, r, inputs, n) || !begin_origins(r, inputs)) goto fail;
     r->hooks_id = np_ambient_push(c, NP_AMB_HOOKS, 0, r->pair, r->name, NULL);
     if (!r->hooks_id) goto fail;
     if (r->preserve_rng) {

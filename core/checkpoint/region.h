@@ -33,7 +33,8 @@ typedef struct np_saved_meta { /* what the forward saw at a position */
     uint64_t version;
     uint64_t storage; /* id */
     uint64_t hash; /* determinism "values"; 0: no bytes to hash (a dry value of a selective region around) */
-    bool mutated;  /* made inside, and changed in place after it was saved */
+    uint64_t origin; /* tensor/origin.h; 0: unknown */
+    bool mutated;    /* made inside, and changed in place after it was saved */
 } np_saved_meta;
 
 /* A key under which the region has been recomputed; linked in the context until the pass ends. */
@@ -58,12 +59,13 @@ struct neap_region {
     int n_inputs;
     np_slot *inputs;
     uint64_t *input_storages; /* their ids */
+    uint64_t *input_origins;
     neap_fn recompute;
     np_range_log ranges;
-    np_hook_pair *pair;           /* in force during the forward */
-    uint64_t hooks_id, ranges_id; /* ambient entries of the forward */
-    np_setting setting;           /* at the forward */
-    uint64_t first_storage;       /* storages above this id were made inside */
+    np_hook_pair *pair;                      /* in force during the forward */
+    uint64_t hooks_id, ranges_id, origin_id; /* ambient entries of the forward */
+    np_setting setting;                      /* at the forward */
+    uint64_t first_storage;                  /* storages above this id were made inside */
     bool debug;
     struct neap_selective *selective; /* stores that recorded its forward; strong */
     struct np_oplog *log;             /* the forward's ops (determinism "ops", "values", debug), or NULL */

@@ -237,6 +237,8 @@ static NP_INLINE bool perform(np_frame *f, const np_op_facts *facts, bool record
     bool ok = (!inplace || separate(f, &operands)) &&
               inner_or_compute(f, np_ambient_get(c, NP_AMB_INNER), impl, kernel, inplace);
     if (inplace) rejoin(f, &operands);
+    const np_ambient_entry *origins = np_ambient_get(c, NP_AMB_ORIGIN);
+    if (ok && origins) np_origin_note(f, facts, origins);
     if (ok && node) ok = np_record_end(f, node);
     np_node_drop(node);
     return ok;

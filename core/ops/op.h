@@ -257,6 +257,9 @@ typedef struct np_tracer {
     void *user;
 } np_tracer;
 
+/* origin.c: gives the results of a call that has run their origins. */
+void np_origin_note(np_frame *f, const np_op_facts *facts, const np_ambient_entry *e);
+
 /* ---- calling */
 /* The one dispatcher. f->c, op, in, n_in, attr are set by the caller (zeroed otherwise). On success f->out
  * holds new references; on failure all are NULL and an error is pending. */

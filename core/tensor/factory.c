@@ -2,7 +2,8 @@
  *
  * Values are computed in double (arange of an integer dtype: in int64) on the host and converted once to the
  * dtype; an integer dtype is filled exactly or refused. Random factories are ops (core/ops/random.c). */
-#include "tensor/tensor.h"
+#include "base/hash.h"
+#include "tensor/origin.h"
 
 #include <math.h>
 
@@ -13,16 +14,31 @@ static neap_tensor *new_on(neap_ctx *c, int ndim, const int64_t *shape, neap_dty
     return d ? np_tensor_new(c, d, dtype, ndim, shape) : NULL;
 }
 
+/* The bytes at the front stand for all: what is larger was not written down by hand. */
+void np_origin_of_bytes(neap_tensor *t)
+{
+    enum { FRONT = 65536 };
+    const np_ambient_entry *e = np_ambient_get(t->c, NP_AMB_ORIGIN);
+    size_t n = (size_t)t->numel * np_itemsize(t);
+    if (!e || !t->contiguous || !t->st->dev->backend.host_memory) return;
+    np_hash h;
+    np_hash_init(&h);
+    np_hash_add(&h, t->shape, sizeof *t->shape * t->ndim);
+    np_hash_add(&h, np_ptr(t), n < FRONT ? n : FRONT);
+    t->origin = np_hash_done(&h) | 2;
+}
+
 /* t when `ok`, else NULL and t dropped: the end of every factory. */
 static neap_tensor *finish(neap_ctx *c, neap_tensor *t, bool ok)
 {
     if (t && !ok) np_drop(t), t = NULL;
+    if (t) np_origin_of_bytes(t);
     return np_scope_adopt(c, t);
 }
 
 neap_tensor *neap_empty(neap_ctx *c, int ndim, const int64_t *shape, neap_dtype dtype, int device)
 {
-    return finish(c, new_on(c, ndim, shape, dtype, device), true);
+    return np_scope_adopt(c, new_on(c, ndim, shape, dtype, device));
 }
 
 neap_tensor *neap_zeros(neap_ctx *c, int ndim, const int64_t *shape, neap_dtype dtype, int device)

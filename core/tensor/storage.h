@@ -19,6 +19,7 @@ static inline void np_storage_begin(np_storage *s, neap_ctx *c, np_device *d, np
     s->version = (np_version){.refs = 2};
     s->data = s->inline_data;
     s->bytes = bytes;
+    s->writes = 0;
     np_tensor_begin(&s->first, c, s);
     s->first.first = true;
 }

@@ -142,7 +142,7 @@ neap_tensor *np_tensor_view(neap_tensor *base, int ndim, const int64_t *shape, c
 neap_tensor *np_tensor_alias(neap_tensor *t)
 {
     neap_tensor *a = np_tensor_view(t, t->ndim, t->shape, t->stride, t->offset);
-    if (a) a->number = t->number;
+    if (a) a->number = t->number, a->origin = t->origin;
     return a;
 }
 

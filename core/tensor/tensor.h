@@ -43,6 +43,7 @@ struct neap_tensor {
     char *data; /* the first element: follows from st, offset and dtype */
     int64_t offset, numel;
     int64_t shape[NEAP_MAX_DIMS], stride[NEAP_MAX_DIMS];
+    uint64_t origin; /* made inside a checkpointed function: how; 0: outside (origin.h) */
     np_autograd *ag; /* NULL: no graph, no grad, no hooks; else &own (np_ag) */
     np_autograd own;
 };
@@ -74,6 +75,7 @@ struct np_storage {
     size_t bytes; /* requested */
     void (*release)(void *user);
     void *user;
+    uint64_t writes; /* in place, inside checkpointed functions: origin.h */
     _Alignas(16) unsigned char inline_data[NP_INLINE_BYTES]; /* scalars need no block */
     neap_tensor first;                                       /* the tensor it is made for */
 };
@@ -97,6 +99,7 @@ static inline void np_tensor_begin(neap_tensor *t, neap_ctx *c, np_storage *st)
     t->c = c;
     t->st = st;
     t->offset = 0;
+    t->origin = 0;
     t->ag = NULL;
 }
 /* Fresh contiguous tensor (uninitialised). NULL with E-DIMS, E-SHAPE (negative size, overflow), E-NOMEM ...
