@@ -53,7 +53,7 @@ call_gate() { # limit what
 
 gate plain 400 "tiny add"
 gate record 600 "tiny add, recorded"
-gate region 700 "the same inside a checkpoint"
+gate region 800 "the same inside a checkpoint"
 gate train 2200 "tiny product, forward and backward"
 ratio_gate 128 1030 "a region's backward, width 128"
 call_gate 18000 "an empty checkpoint, from Lua"

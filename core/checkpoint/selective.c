@@ -31,6 +31,7 @@ static void drop_uses(neap_ctx *c, np_sac_entry *e)
 {
     if (e->in_storages) np_obj_free(c, e->in_storages, sizeof *e->in_storages * (size_t)e->n_in);
     e->in_storages = NULL;
+    e->n_in = 0; /* also while the forward runs: a recompute inside it may have used the entries up */
 }
 
 void np_selective_clear(neap_selective *s)

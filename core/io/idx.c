@@ -8,7 +8,7 @@
 #include <zlib.h>
 
 #include "io/file.h"
-#include "tensor/tensor.h"
+#include "tensor/origin.h"
 
 #define INPUT ((size_t)64 << 10)
 #define RAW ((size_t)64 << 10)
@@ -231,9 +231,9 @@ static neap_tensor *read_file(idx_stream *s)
     unsigned char *raw = t ? np_obj_new(s->c, RAW) : NULL;
     bool ok = raw && read_elements(s, &h, np_ptr(t), raw);
     if (raw) np_obj_free(s->c, raw, RAW);
-    if (ok) return t;
-    np_drop(t);
-    return NULL;
+    if (ok) np_origin_of_bytes(t);
+    else np_drop(t), t = NULL;
+    return t;
 }
 
 neap_tensor *neap_read_idx(neap_ctx *c, const char *path)

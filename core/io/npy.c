@@ -11,7 +11,7 @@
 #include "io/atomic.h"
 #include "io/file.h"
 #include "io/npy.h"
-#include "tensor/tensor.h"
+#include "tensor/origin.h"
 
 #define MAX_HEADER 65535 /* a right header has about 100 bytes */
 #define MAGIC "\x93NUMPY"
@@ -230,7 +230,9 @@ neap_tensor *np_read_npy(const np_infile *in)
     bool ok = scan_header(&s, &h) && check_size(in, &h);
     np_array_free(in->c, text);
     neap_tensor *t = ok ? read_data(&s.in, &h) : NULL;
-    return t && h.fortran && h.ndim > 1 ? turn_take(in->c, t) : t;
+    if (t && h.fortran && h.ndim > 1) t = turn_take(in->c, t);
+    if (t) np_origin_of_bytes(t);
+    return t;
 }
 
 neap_tensor *neap_load_npy(neap_ctx *c, const char *path)

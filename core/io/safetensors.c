@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "io/file.h"
+#include "tensor/origin.h"
 
 typedef struct st_entry {
     const char *name; /* in the header */
@@ -328,8 +329,10 @@ static neap_tensor *read_tensor(neap_ctx *c, neap_file *f, const st_entry *e)
     neap_tensor *t = np_tensor_new(c, c->devices[0], e->dtype, e->ndim, e->shape);
     if (!t) return NULL;
     if (np_infile_read(&f->in, np_ptr(t), (size_t)(e->end - e->begin), f->data_at + e->begin) &&
-        (e->dtype != NEAP_BOOL || check_bools(f, e, t)))
+        (e->dtype != NEAP_BOOL || check_bools(f, e, t))) {
+        np_origin_of_bytes(t);
         return t;
+    }
     np_drop(t);
     return NULL;
 }

@@ -27,38 +27,31 @@ static inline uint64_t np_origin_mix(uint64_t h, uint64_t word)
 /* What writes in place add to the origin of everything in a storage; 0 for one never written to. */
 static inline uint64_t np_origin_of_writes(const np_storage *st)
 {
-    uint64_t h = st->writes + st->version.n * UINT64_C(0xC2B2AE3D27D4EB4F);
-    return (h ^ h >> 32) * UINT64_C(0x165667B19E3779F9);
+    return st->writes + st->version.n * UINT64_C(0xC2B2AE3D27D4EB4F);
 }
 
 /* The running function's mark in a storage from outside that it writes to. `first` is the entry's value: the newest
  * storage when the outermost running function, or recompute, began. */
 static inline uint64_t np_origin_mark(uint64_t first) { return first << 1 | 1; }
 
-/* Numbers, tensors from outside, storages written to in place. */
-static inline uint64_t np_origin_special(neap_tensor *t, uint64_t first)
-{
-    const np_storage *st = t->st;
-    uint64_t origin = t->origin;
-    if (t->number) {
-        memcpy(&origin, np_ptr(t), sizeof origin);
-        return np_origin_mix(t->dtype + UINT64_C(1), origin);
-    }
-    if (st->id > first) {
-        if (!origin) origin = t->origin = NP_ORIGIN_MADE;
-    } else {
-        if (!origin) origin = (st->id ^ (uint64_t)t->offset << 32) * UINT64_C(0x9E3779B97F4A7C15);
-        if (st->writes == np_origin_mark(first)) return 0;
-    }
-    if (origin == NP_ORIGIN_UNKNOWN || st->writes == NP_ORIGIN_UNKNOWN) return 0;
-    return origin + np_origin_of_writes(st);
-}
-
 /* The origin of t as it is now; 0: unknown. */
 static inline uint64_t np_origin(neap_tensor *t, uint64_t first)
 {
-    if (t->origin > NP_ORIGIN_UNKNOWN && !(t->st->writes | t->st->version.n)) return t->origin;
-    return np_origin_special(t, first);
+    const np_storage *st = t->st;
+    const uint64_t writes = np_origin_of_writes(st);
+    uint64_t origin = t->origin;
+    if (origin <= NP_ORIGIN_UNKNOWN) {
+        if (origin) return 0;
+        if (t->number) {
+            memcpy(&origin, np_ptr(t), sizeof origin);
+            return np_origin_mix(t->dtype + UINT64_C(1), origin);
+        }
+        if (st->id > first) origin = t->origin = NP_ORIGIN_MADE;
+        else origin = (st->id ^ (uint64_t)t->offset << 32) * UINT64_C(0x9E3779B97F4A7C15);
+    }
+    if (!writes) return origin;
+    if (st->writes == NP_ORIGIN_UNKNOWN || (st->id <= first && st->writes == np_origin_mark(first))) return 0;
+    return origin + writes;
 }
 
 /* The same while nobody may be noting origins: then unknown. */

@@ -123,6 +123,37 @@ static void ck_A1_two_calls_and_the_last_kernel_is_not_run_again(void **state)
     end(&f);
 }
 
+/* A number that changes from run to run flows into what sin saves, or into nothing. */
+static int call_counting(neap_ctx *c, void *user, neap_values *v)
+{
+    fixture *f = user;
+    neap_tensor *k = neap_number(c, ++f->calls), *h = neap_mul(c, v->in[0], k);
+    v->out[0] = neap_sin(c, f->depth ? v->in[0] : h);
+    v->n_out = 1;
+    neap_free(k), neap_free(h);
+    return v->out[0] == NULL;
+}
+
+static void what_is_made_otherwise_is_refused_where_a_gradient_needs_it(void **state)
+{
+    (void)state;
+    for (int aside = 0; aside <= 1; aside++) {
+        for (int check = NEAP_CHECK_NONE; check <= NEAP_CHECK_DEFAULT; check++) {
+            fixture f;
+            begin(&f, 3);
+            f.depth = aside;
+            f.opts.check = (neap_determinism)check;
+            neap_tensor *y = checkpoint(&f, call_counting, f.x), *s = neap_sum(f.c, y, NULL, 0, 0);
+            neap_backward(f.c, s, NULL, NULL);
+            assert_int_equal(neap_error(f.c), aside || check == NEAP_CHECK_NONE ? NEAP_OK : NEAP_E_OPS);
+            neap_clear_error(f.c);
+            neap_set_grad(f.c, f.x, NULL);
+            neap_free(s), neap_free(y);
+            end(&f);
+        }
+    }
+}
+
 static void ck_B1_sin_alone(void **state)
 {
     (void)state;
@@ -415,6 +446,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ck_A1_two_calls_and_the_last_kernel_is_not_run_again),
+        cmocka_unit_test(what_is_made_otherwise_is_refused_where_a_gradient_needs_it),
         cmocka_unit_test(ck_B1_sin_alone),
         cmocka_unit_test(ck_C1_a_region_keeps_input_and_output_only),
         cmocka_unit_test(ck_D1_nesting_costs_one_recompute),

@@ -373,6 +373,15 @@ describe("K: selective", function()
     assert.same({ 0, 0, 0 }, (run(nil, nil)))
   end)
 
+  it("a gradient taken inside the function recomputes, and so uses up what the policy has kept", function()
+    local function f(t)
+      local h = t:exp()
+      return h * neap.grad(h:sin():sum(), h)
+    end
+    local y = sac { ops.exp }(f, leaf()):sum()
+    refused("E-SAC-AGAIN", y.backward, y)
+  end)
+
   it("ck-K24 detach, reading a shape and printing do not shift the order", function()
     local function f(t)
       local h = t:exp()
