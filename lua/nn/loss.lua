@@ -168,10 +168,11 @@ local function positive(who, name, value, default)
 end
 
 --- nn.smooth_l1_loss(input, target, {beta = 1, reduction = "mean"})
--- With d = |input - target|: d^2 / (2 beta) below beta, else d - beta / 2 (Girshick, 2015).
+-- With d = |input - target|: d^2 / (2 beta) below beta, else d - beta / 2 (Girshick, 2015); beta = 0 is l1_loss.
 elementwise("smooth_l1_loss", function(input, target, options, who)
-  local beta = positive(who, "beta", options.beta, 1)
   local d = (input - target):abs()
+  if options.beta == 0 then return d end
+  local beta = positive(who, "beta", options.beta, 1)
   return neap.where(d:lt(beta), d:square() * (0.5 / beta), d - 0.5 * beta)
 end, { "beta" })
 
