@@ -39,7 +39,7 @@ ratio_gate() { # width limit (in thousandths) what: a region's backward against 
 
 calls() { # n -> instructions of n empty checkpoints from Lua
     LUA_PATH="$build/lua/?.lua;$build/lua/?/init.lua;;" LUA_CPATH="$build/lua/?.so;;" \
-        count "${LUA:-lua5.4}" bench/overhead.lua empty "$1"
+        count "${LUA:-lua5.4}" bench/empty_checkpoint.lua "$1"
 }
 
 call_gate() { # limit what
