@@ -5219,7 +5219,7 @@ function neap.nn.l1_loss(input, target, options) end
 
 --- `nn.smooth_l1_loss(input, target, {beta = 1, reduction = "mean"})`
 ---
---- With d = |input - target|: d^2 / (2 beta) below beta, else d - beta / 2 (Girshick, 2015).
+--- With d = |input - target|: d^2 / (2 beta) below beta, else d - beta / 2 (Girshick, 2015); beta = 0 is l1_loss.
 ---@param input neap.Tensor
 ---@param target neap.Tensor
 ---@param options? { beta?: any, reduction?: any }

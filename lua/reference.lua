@@ -3143,7 +3143,7 @@ return {
       name = "nn.smooth_l1_loss",
       section = "modules",
       signature = "nn.smooth_l1_loss(input, target, {beta = 1, reduction = \"mean\"})",
-      text = "With d = |input - target|: d^2 / (2 beta) below beta, else d - beta / 2 (Girshick, 2015).",
+      text = "With d = |input - target|: d^2 / (2 beta) below beta, else d - beta / 2 (Girshick, 2015); beta = 0 is l1_loss.",
     },
     {
       name = "nn.huber_loss",
