@@ -4,6 +4,7 @@
 #   make demo       a complete small training run             make docs      reference, stubs, guide
 #   make test       all tests, ends with "N passed, N failed" make format    clang-format
 #   make check      compilers, sanitizers, valgrind, gates    make install   PREFIX=/usr/local DESTDIR=
+#   make op-table   every op by what tests show of it
 #   make examples   the examples in Lua, shortened           make deps       missing Debian packages
 #   make clean, make help
 #
@@ -67,7 +68,7 @@ BINDINGS_OBJ := $(BINDINGS:%.c=$(OBJ)/%.o) $(OBJ)/gen/lua_files.o
 
 # ---- what is built ----------------------------------------------------------------------------------------
 
-.PHONY: bench-faults examples help build all-tests fuzzers deps demo test run-tests check bench install install-rock uninstall docs format clean objects
+.PHONY: bench-faults examples help op-table build all-tests fuzzers deps demo test run-tests check bench install install-rock uninstall docs format clean objects
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
@@ -200,6 +201,10 @@ test:
 	@$(MAKE) --no-print-directory run-tests
 run-tests:
 	@$(LUA) tests/run.lua $(BUILD) $(if $(SAN),asan)$(if $(TSAN),tsan)
+# Every op by what the tests show of it; fails where a cell is blank.
+OP_TESTS := $(addprefix $(BUILD)/tests/,test_ops test_ops_grad test_ops_forms)
+op-table: $(OP_TESTS)
+	$(Q)$(LUA) tools/op_table.lua $(OP_TESTS)
 check:
 	@tools/deps.sh build test check
 	@tools/check.sh $(PARTS)

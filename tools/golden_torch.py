@@ -47,6 +47,8 @@ weight = values(2, 1, low=-0.5, high=1.5)
 low3, high23 = values(3, low=-1.5, high=-0.25), values(2, 3, low=0.25, high=1.5)
 zeros24 = values(2, 4)
 zeros24[0, 1] = zeros24[1, 0] = zeros24[1, 3] = 0
+b25 = ties.flip(0).roll(1, 1)
+halves = torch.tensor([0.5, 1.5, 2.5, -0.5, -1.5, 0.0], dtype=torch.float64)
 sizes = {"all": {}, "first": {"dim": 0}, "two_kept": {"dim": (0, 2), "keepdim": True}}
 
 # name, inputs, function of the inputs
@@ -247,6 +249,75 @@ CASES = [
     ("searchsorted_right", [torch.tensor([1.0, 2.0, 2.0, 3.0], dtype=torch.float64),
                             torch.tensor([2.0, 0.5, 3.0], dtype=torch.float64)],
      lambda s, v: torch.searchsorted(s.detach(), v.detach(), right=True)),
+    # extremes
+    ("min", [x234], torch.min),
+    ("min_dim", [x234], lambda x: x.min(1).values),
+    ("argmax", [x234], lambda x: x.argmax(1)),
+    ("argmin", [x234], lambda x: x.argmin(-1, keepdim=True)),
+    ("argmax_ties", [nans[2:4]], lambda x: x.argmax(0)),
+    # comparisons and tests of elements: each pair of (less, equal, more) occurs
+    *[(name, [ties, ties.flip(1)], getattr(torch, name)) for name in ("eq", "ne", "lt", "le", "gt", "ge")],
+    ("eq_nan", [nans, nans], torch.eq),
+    ("isclose", [ties, ties.flip(1) * (1 + 2.0 ** -20)], torch.isclose),
+    ("isclose_wide", [a23, a23 + 0.25], lambda a, b: torch.isclose(a, b, rtol=0.25, atol=0.125)),
+    ("isclose_nan", [nans, nans], lambda a, b: torch.isclose(a, b, equal_nan=True)),
+    ("isnan", [nans], torch.isnan),
+    ("isinf", [nans], torch.isinf),
+    ("isfinite", [nans], torch.isfinite),
+    *[(name, [ties, b25], getattr(torch, name)) for name in ("logical_and", "logical_or", "logical_xor")],
+    ("logical_not", [ties], torch.logical_not),
+    ("any", [ties > 0], lambda x: x.any(0)),
+    ("all", [ties >= 0], lambda x: x.all(0, keepdim=True)),
+    ("count_nonzero", [ties], lambda x: x.count_nonzero(1).int()),
+    # steps; PyTorch's gradient is 0, Neap's results take none
+    *[(name, [torch.cat([a23.reshape(-1), halves])], lambda x, f=getattr(torch, name): f(x.detach()))
+      for name in ("sign", "floor", "ceil", "round", "trunc")],
+    ("floor_divide", [a23, b3], lambda a, b: torch.floor_divide(a.detach(), b.detach())),
+    ("floor_divide_int", [plain([[7, -7, 8], [-8, 0, 5]]), plain([2, 3, -3])], torch.floor_divide),
+    # bits
+    *[("bitwise_" + name, [plain([[12, -7, 255], [0, -1, 1 << 20]]), plain([10, 3, -256])],
+       getattr(torch, "bitwise_" + name)) for name in ("and", "or", "xor")],
+    ("bitwise_and_bool", [mask, mask.flip(0)], torch.bitwise_and),
+    ("bitwise_not", [plain([0, -1, 77, 1 << 30])], torch.bitwise_not),
+    ("bitwise_left_shift", [plain([[1, -3, 77], [5, 0, -1]]), plain([3, 1, 20])], torch.bitwise_left_shift),
+    ("bitwise_right_shift", [plain([[9, -3, 1 << 20], [-64, 0, -1]]), plain([3, 1, 20])], torch.bitwise_right_shift),
+    # copies and fills
+    ("clone", [x234], torch.clone),
+    ("contiguous", [x234], lambda x: x.transpose(0, 2).contiguous()),
+    ("to", [x234], lambda x: x.detach().to(torch.int32)),
+    ("zeros_like", [a23], lambda x: torch.zeros_like(x)),
+    ("ones_like", [a23], lambda x: torch.ones_like(x)),
+    ("full_like", [a23], lambda x: torch.full_like(x, -1.75)),
+    ("fill_", [a23], lambda x: (x * 2).fill_(0.625) * x),
+    ("zero_", [a23], lambda x: (x * 2).zero_() + x),
+    ("copy_", [a23, b3], lambda x, src: (x * 2).copy_(src)),
+    ("stack", [a23, b23], lambda a, b: torch.stack([a, b], 1)),
+    # views and shapes
+    ("flip", [x234], lambda x: x.flip(0, 2)),
+    ("select", [x234], lambda x: x.select(1, 2)),
+    ("narrow", [x234], lambda x: x.narrow(2, 1, 2)),
+    ("expand", [values(3, 1)], lambda x: x.expand(2, 3, 4)),
+    ("permute", [x234], lambda x: x.permute(2, 0, 1)),
+    ("transpose", [x234], lambda x: x.transpose(0, 2)),
+    ("t", [a23], torch.t),
+    ("view", [x234], lambda x: x.view(4, -1)),
+    ("reshape", [x234], lambda x: x.transpose(0, 1).reshape(3, 8)),
+    ("flatten", [x234], torch.flatten),
+    ("flatten_last", [x234], lambda x: x.flatten(1, 2)),
+    ("squeeze", [values(2, 1, 3, 1)], torch.squeeze),
+    ("squeeze_dim", [values(2, 1, 3, 1)], lambda x: x.squeeze(1)),
+    ("unsqueeze", [a23], lambda x: x.unsqueeze(1)),
+    # writing at positions and where a mask is true
+    ("index_add", [x234, ids([2, 0, 2]), values(2, 3, 4)], lambda x, i, v: x.index_add(1, i, v)),
+    ("index_copy", [x234, ids([2, 0]), values(2, 2, 4)], lambda x, i, v: x.index_copy(1, i, v)),
+    ("scatter_add", [a23, ids([0, 2], [1, 1]), values(2, 2)], lambda x, i, v: x.scatter_add(1, i, v)),
+    ("masked_fill", [x234, mask.T[:, :1]], lambda x, m: x.masked_fill(m, -0.75)),
+    ("masked_select", [a23, mask], torch.masked_select),
+    ("masked_assign", [a23, mask, values(3)], lambda x, m, v: x.masked_scatter(m, v)),
+    ("masked_assign_number", [a23, mask], lambda x, m: x.masked_fill(m, 0.5)),
+    # normalising
+    ("rms_norm", [values(3, 6), positive(6)], lambda x, w: F.rms_norm(x, (6,), w, 1e-6)),
+    ("rms_norm_two", [x234], lambda x: F.rms_norm(x, (3, 4), eps=0.125)),
 ]
 
 

@@ -218,8 +218,8 @@ static void broadcast_to_parts(np_back *b, np_frame *f)
 }
 static bool broadcast_to_sample(np_sampler *s, int i)
 {
-    s_list(s, 0, 2, 3, 4, 0);
-    return i < 1 && np_s_tensor(s, -2, 2, 0, 1, (int64_t)4);
+    s_list(s, 0, 2, i == 1 ? 0 : 3, 4, 0);
+    return i < 2 && np_s_tensor(s, -2, 2, 0, 1, (int64_t)4);
 }
 NP_OP(broadcast_to) = {NP_NAMED(broadcast_to), .args = "x:T shape:shape -> y:T", .tags = NP_COMPOSITE,
                        .parts = broadcast_to_parts, .sample = broadcast_to_sample};

@@ -176,12 +176,13 @@ static inline bool loss_backward(np_frame *f, neap_tensor *xt, neap_tensor *targ
     neap_tensor *ids = np_as_contiguous(c, target, NEAP_INT64),
                 *g = ids ? np_as_contiguous(c, f->in[0], w) : NULL;
     neap_tensor *x = g && xt ? np_rows_in(c, xt, dim, w) : NULL, *d = NULL;
-    bool ok = g && (x || !xt);
+    neap_tensor *sums = x && lse ? np_as_contiguous(c, lse, w) : NULL;
+    bool ok = g && (x || !xt) && (sums || !lse);
     if (ok) j.target = NP_DATA(int64_t, ids);
     ok = ok && check_labels(f, &j, target, &counted) && (d = np_rows_out(f, 0, dim, w));
     if (ok) {
         j.x = x ? np_ptr(x) : NULL;
-        j.lse = lse ? np_ptr(lse) : NULL;
+        j.lse = sums ? np_ptr(sums) : NULL;
         j.g = np_ptr(g);
         j.y = np_ptr(d);
         j.per_row = reduction == 0;
@@ -191,6 +192,7 @@ static inline bool loss_backward(np_frame *f, neap_tensor *xt, neap_tensor *targ
     np_drop(ids);
     np_drop(g);
     np_drop(x);
+    np_drop(sums);
     return np_rows_done(f, 0, dim, d, ok);
 }
 

@@ -125,23 +125,24 @@ static inline bool norm_forward(np_frame *f, neap_tensor *weight, neap_tensor *b
 }
 
 /* dx from g, x, weight and the statistics. */
-static inline bool norm_backward(np_frame *f, neap_tensor *weight, const neap_tensor *mean,
-                                 const neap_tensor *rstd)
+static inline bool norm_backward(np_frame *f, neap_tensor *weight, neap_tensor *mean, neap_tensor *rstd)
 {
     neap_ctx *c = f->c;
     neap_dtype w = np_wide(f->compute);
     neap_tensor *g = np_as_contiguous(c, f->in[0], w), *x = g ? np_as_contiguous(c, f->in[1], w) : NULL;
     neap_tensor *wt = x && weight ? np_as_contiguous(c, weight, w) : NULL;
+    neap_tensor *m = x && mean ? np_as_contiguous(c, mean, w) : NULL,
+                *r = x ? np_as_contiguous(c, rstd, w) : NULL;
     int last = f->out[0]->ndim - 1;
-    neap_tensor *d = x && (wt || !weight) ? np_rows_out(f, 0, last, w) : NULL;
+    neap_tensor *d = r && (m || !mean) && (wt || !weight) ? np_rows_out(f, 0, last, w) : NULL;
     bool ok = d != NULL;
     if (ok && x->numel) {
         norm_job j = {.x = np_ptr(x),
                       .g = np_ptr(g),
                       .w = wt ? np_ptr(wt) : NULL,
                       .y = np_ptr(d),
-                      .mean = mean ? np_ptr(mean) : NULL,
-                      .rstd = np_ptr(rstd),
+                      .mean = m ? np_ptr(m) : NULL,
+                      .rstd = np_ptr(r),
                       .D = norm_size(x, f->attr[0].i)};
         j.N = x->numel / j.D;
         j.per_chunk = rows_per_chunk(j.D);
@@ -151,11 +152,13 @@ static inline bool norm_backward(np_frame *f, neap_tensor *weight, const neap_te
     np_drop(g);
     np_drop(x);
     np_drop(wt);
+    np_drop(m);
+    np_drop(r);
     return np_rows_done(f, 0, last, d, ok);
 }
 
 /* dw and, with_bias, db. The statistics follow x. At most 16 partial rows, by shape. */
-static inline bool norm_params(np_frame *f, const neap_tensor *mean, const neap_tensor *rstd, bool with_bias)
+static inline bool norm_params(np_frame *f, neap_tensor *mean, neap_tensor *rstd, bool with_bias)
 {
     neap_ctx *c = f->c;
     neap_dtype w = np_wide(f->compute);
@@ -164,7 +167,9 @@ static inline bool norm_params(np_frame *f, const neap_tensor *mean, const neap_
     if (per * 16 < N) per = (N + 15) / 16;
     int64_t parts = (N + per - 1) / per, shape[2] = {(with_bias ? 2 : 1) * parts, D};
     neap_tensor *g = np_as_contiguous(c, f->in[0], w), *x = g ? np_as_contiguous(c, f->in[1], w) : NULL;
-    neap_tensor *partial = x ? np_tensor_new(c, f->dev, w, 2, shape) : NULL;
+    neap_tensor *m = x && mean ? np_as_contiguous(c, mean, w) : NULL,
+                *r = x ? np_as_contiguous(c, rstd, w) : NULL;
+    neap_tensor *partial = r && (m || !mean) ? np_tensor_new(c, f->dev, w, 2, shape) : NULL;
     int lw = f->out[0]->ndim - 1;
     neap_tensor *dw = partial ? np_rows_out(f, 0, lw, w) : NULL,
                 *db = dw && with_bias ? np_rows_out(f, 1, lw, w) : NULL;
@@ -173,8 +178,8 @@ static inline bool norm_params(np_frame *f, const neap_tensor *mean, const neap_
         char *pb = np_ptr(partial) + (size_t)(parts * D) * np_dtype_size(w);
         norm_job j = {.x = np_ptr(x),
                       .g = np_ptr(g),
-                      .mean = mean ? np_ptr(mean) : NULL,
-                      .rstd = np_ptr(rstd),
+                      .mean = m ? np_ptr(m) : NULL,
+                      .rstd = np_ptr(r),
                       .dw = np_ptr(partial),
                       .db = with_bias ? pb : NULL,
                       .N = N,
@@ -187,6 +192,8 @@ static inline bool norm_params(np_frame *f, const neap_tensor *mean, const neap_
     }
     np_drop(g);
     np_drop(x);
+    np_drop(m);
+    np_drop(r);
     np_drop(partial);
     if (with_bias) ok = np_rows_done(f, 1, lw, db, ok);
     return np_rows_done(f, 0, lw, dw, ok);

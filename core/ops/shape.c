@@ -341,9 +341,9 @@ static void expand_grad(np_back *b) { b->dx[0] = np_unbroadcast(b, b->g[0], 0); 
 
 static bool expand_sample(np_sampler *s, int i)
 {
-    if (i > 2) return false;
-    s_list(s, 0, 3, 2, i == 1 ? -1 : 3, 4);
-    if (i == 0) return np_s_tensor(s, -2, 2, 0, 2, (int64_t)3, (int64_t)1);
+    if (i > 3) return false;
+    s_list(s, 0, 3, i == 3 ? 0 : 2, i == 1 ? -1 : 3, 4);
+    if (i == 0 || i == 3) return np_s_tensor(s, -2, 2, 0, 2, (int64_t)3, (int64_t)1);
     if (i == 1) return s_cube(s, 0, 1, 3, 4);
     return np_s_tensor(s, -2, 2, 0, 0);
 }

@@ -336,12 +336,13 @@ static void topk_grad(np_back *b) { back_to_positions(b, b->attr[1].i, b->attr[4
 
 static bool topk_sample(np_sampler *s, int i)
 {
-    if (i > 3) return false;
-    s->attr[0] = (np_attr){.i = i == 3 ? 5 : 2, .has = 1};
+    if (i > 4) return false;
+    s->attr[0] = (np_attr){.i = i == 4 ? 1 : i == 3 ? 5 : 2, .has = 1};
     s->attr[1] = (np_attr){.i = i == 1 ? 0 : -1, .has = 1};
     s->attr[2] = (np_attr){.i = i != 1, .has = 1};
     s->attr[3] = (np_attr){.i = i != 2, .has = 1};
     s->attr[4] = (np_attr){.i = 0, .has = 1};
+    if (i == 4) return np_s_tensor(s, -2, 2, 0, 0);
     return distinct(s, i % 3, 3, 5);
 }
 

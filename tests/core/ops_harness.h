@@ -18,10 +18,37 @@
 #include "autograd/autograd.h"
 #include "ops/sample.h"
 
+/* Columns of the table of ops (make op-table). A test marks the cells of its columns. */
+typedef enum op_column {
+    COL_GRAD,
+    COL_GRAD2,
+    COL_DTYPES,
+    COL_EMPTY,
+    COL_0DIM,
+    COL_BROADCAST,
+    COL_STRIDED,
+    COL_THREADS,
+    COL_REGION,
+    COL_NOMEM,
+    COL_DEVICE,
+    N_COLUMNS
+} op_column;
+static const char *const column_names[] = {"grad",    "grad2",   "dtypes", "empty", "0-dim", "broadcast",
+                                           "strided", "threads", "region", "nomem", "device"};
+#define COL(c) (1u << (COL_##c))
+
 typedef struct op_case { /* the argument of one cmocka test */
     const np_op *op;
     char name[64];
+    const char **cells; /* by column: "ok...", or why there is nothing to show; NULL: blank */
 } op_case;
+
+static inline bool is_ok(const char *cell) { return cell && strncmp(cell, "ok", 2) == 0; }
+/* What was shown stays; a reason stands until something is shown. */
+static inline void mark(const op_case *k, op_column col, const char *cell)
+{
+    if (!is_ok(k->cells[col])) k->cells[col] = cell;
+}
 
 static inline const np_op *impl(const np_op *op) { return op->base ? op->base : op; }
 static inline bool in_place(const np_op *op) { return (op->tags & NP_INPLACE) != 0; }
@@ -232,37 +259,87 @@ static inline void assert_live(const op_case *k, const char *label, const char *
         (long long)(is.nodes - was.nodes), (long long)(is.slots - was.slots));
 }
 
+/* ---- why a mode has nothing to show for an op; NULL: it has */
+
+static inline const char *always(const np_op *op)
+{
+    (void)op;
+    return NULL;
+}
+static inline const char *unless_no_samples(const np_op *op)
+{
+    return impl(op)->sample ? NULL : "no samples";
+}
+static inline const char *unless_not_differentiable(const np_op *op)
+{
+    return !differentiable(op) ? "nodiff" : unless_no_samples(op);
+}
+
 /* ---- making and running the tests */
 
 typedef struct op_mode {
     const char *name;
     void (*run)(const op_case *k);
-    bool (*applies)(const np_op *op);
+    const char *(*why_not)(const np_op *op); /* the reason, or NULL: run it */
+    unsigned columns;                        /* COL(...): those that it fills */
 } op_mode;
 
 typedef struct op_test {
     op_case k;
     const op_mode *mode;
+    bool passed;
 } op_test;
 
 static inline void run_op_test(void **state)
 {
     op_test *t = *state;
     t->mode->run(&t->k);
+    for (int col = 0; col < N_COLUMNS; col++)
+        if ((t->mode->columns >> col & 1) && !t->k.cells[col])
+            fail_msg("%s: no sample shows '%s', and nothing says why", t->k.op->name, column_names[col]);
+    t->passed = true;
 }
 
-static inline int run_modes(const char *group, const op_mode *modes, int n_modes)
+/* Lines "op, kind, column, cell" with tabs between: what make op-table joins. */
+static inline int write_cells(const char *path, const op_mode *modes, int n_modes,
+                              const char *(*cells)[N_COLUMNS])
+{
+    FILE *out = fopen(path, "w");
+    if (!out) return 1;
+    unsigned columns = 0;
+    for (int m = 0; m < n_modes; m++) columns |= modes[m].columns;
+    for (int i = 0; i < NP_N_OPS; i++) {
+        uint32_t tags = impl(np_ops[i])->tags | np_ops[i]->tags;
+        const char *kind = np_ops[i]->base      ? "in place"
+                           : tags & NP_INTERNAL ? "internal"
+                           : tags & NP_RANDOM   ? "random"
+                                                : "public";
+        for (int col = 0; col < N_COLUMNS; col++)
+            if (columns >> col & 1)
+                fprintf(out, "%s\t%s\t%s\t%s\n", np_ops[i]->name, kind, column_names[col],
+                        cells[i][col] ? cells[i][col] : "");
+    }
+    return fclose(out) != 0;
+}
+
+/* With the arguments --cells FILE the cells are written, too. */
+static inline int run_modes(const char *group, const op_mode *modes, int n_modes, int argc, char **argv)
 {
     size_t n = 0, max = (size_t)NP_N_OPS * (size_t)n_modes;
     op_test *tests = calloc(max, sizeof *tests);
     struct CMUnitTest *units = calloc(max, sizeof *units);
+    static const char *cells[NP_N_OPS][N_COLUMNS];
     const char *only = getenv("NEAP_TEST_OP");
     if (!tests || !units) return 1;
     for (int i = 0; i < NP_N_OPS; i++) {
         if (only && strcmp(only, np_ops[i]->name) != 0) continue;
         for (int m = 0; m < n_modes; m++) {
-            if (!modes[m].applies(np_ops[i])) continue;
+            const char *why = modes[m].why_not(np_ops[i]);
+            for (int col = 0; why && col < N_COLUMNS; col++)
+                if (modes[m].columns >> col & 1) cells[i][col] = why;
+            if (why) continue;
             tests[n].k.op = np_ops[i];
+            tests[n].k.cells = cells[i];
             tests[n].mode = &modes[m];
             snprintf(tests[n].k.name, sizeof tests[n].k.name, "%s: %s", np_ops[i]->name, modes[m].name);
             units[n] = (struct CMUnitTest){tests[n].k.name, run_op_test, NULL, NULL, &tests[n]};
@@ -273,6 +350,10 @@ static inline int run_modes(const char *group, const op_mode *modes, int n_modes
     for (int i = 0; i < NP_N_OPS; i++) known = known || strcmp(only, np_ops[i]->name) == 0;
     if (!known) fprintf(stderr, "NEAP_TEST_OP: no op is called '%s'\n", only);
     int rc = known ? _cmocka_run_group_tests(group, units, n, NULL, NULL) : 1;
+    for (size_t i = 0; i < n; i++)
+        for (int col = 0; col < N_COLUMNS; col++)
+            if (!tests[i].passed && (tests[i].mode->columns >> col & 1)) tests[i].k.cells[col] = "FAILED";
+    if (argc == 3 && strcmp(argv[1], "--cells") == 0) rc |= write_cells(argv[2], modes, n_modes, cells);
     free(units);
     free(tests);
     return rc;

@@ -3,13 +3,7 @@
 #include "ops_harness.h"
 #include "test_steps.h"
 
-static bool every(const np_op *op)
-{
-    (void)op;
-    return true;
-}
-static bool has_samples(const np_op *op) { return impl(op)->sample != NULL; }
-static bool has_kernel_samples(const np_op *op) { return impl(op)->sample && !op->base; }
+static const char *unless_in_place(const np_op *op) { return op->base ? "in place" : unless_no_samples(op); }
 
 /* ---- schema and entry */
 
@@ -85,6 +79,7 @@ static void check_dtype(neap_ctx *c, const op_case *k, neap_dtype t, np_size siz
             }
             np_frame_drop(&got);
             np_frame_drop(&want);
+            mark(k, COL_DTYPES, "ok");
         }
         free_all(wide, s.n_in);
         free_sample(&s);
@@ -143,6 +138,7 @@ static void test_threads(const op_case *k)
     }
     assert_int_equal(a.n, b.n);
     for (int i = 0; i < a.n; i++) assert_same_bits(k, "", "one and two threads", a.t[i], b.t[i]);
+    if (a.n) mark(k, COL_THREADS, "ok");
     free_all(a.t, a.n);
     free_all(b.t, b.n);
     neap_ctx_free(one);
@@ -261,11 +257,27 @@ static bool move_sample(neap_ctx *c, np_sampler *s, np_device *d)
     return true;
 }
 
-static bool has_real_input(const np_sampler *s)
+/* Brings the sample to that device; false: nothing of it can be there. */
+static bool put_on_device(neap_ctx *c, const np_op *op, np_sampler *s, np_device *d)
 {
     for (int i = 0; i < s->n_in; i++)
-        if (s->in[i] && !s->in[i]->number) return true;
+        if (s->in[i] && !s->in[i]->number) return move_sample(c, s, d);
+    const np_schema *schema = &np_facts(c, op)->schema;
+    for (int i = 0; i < schema->n_args; i++) {
+        if (schema->arg[i].type != NP_ARG_DEVICE) continue;
+        s->attr[schema->arg[i].slot] = (np_attr){.i = d->index, .has = 1};
+        return true;
+    }
     return false;
+}
+
+static const char *how_it_ran(const np_op *op)
+{
+    return op->tags & NP_VIEW        ? "ok view"
+           : op->tags & NP_ANYWHERE  ? "ok anywhere"
+           : op->tags & NP_COMPOSITE ? "ok parts"
+           : op->tags & NP_FUSED     ? "ok ref"
+                                     : NULL;
 }
 
 /* An op without kernel and without .ref says so and leaves the context usable. */
@@ -273,16 +285,14 @@ static void check_bare_device(neap_ctx *c, const op_case *k)
 {
     static const np_kernel_row none[] = {{NULL, NULL}};
     np_device *d = add_device(c, "bare:0", none);
-    const np_op *op = impl(k->op);
     np_sampler s;
     for (int i = 0; next_sample(c, &s, k, NEAP_FLOAT32, NP_SMALL, i); i++) {
         np_frame f = {0};
-        if (has_real_input(&s)) {
-            assert_true(move_sample(c, &s, d));
-            bool ok = run_op(c, op, &s, s.in, &f);
+        if (usable(c, k, &s) && put_on_device(c, impl(k->op), &s, d)) {
+            bool ok = run_op(c, k->op, &s, s.in, &f);
             if (!ok) assert_int_equal(neap_error(c), NEAP_E_NOKERNEL);
-            if (ok && !(op->tags & (NP_VIEW | NP_ANYWHERE | NP_FUSED | NP_COMPOSITE)))
-                fail_msg("%s ran without a kernel", op->name);
+            if (ok && !how_it_ran(impl(k->op))) fail_msg("%s ran without a kernel", k->op->name);
+            mark(k, COL_DEVICE, ok ? how_it_ran(impl(k->op)) : "ok E-NOKERNEL");
             neap_clear_error(c);
             np_frame_drop(&f);
         }
@@ -329,6 +339,7 @@ static void check_composition(neap_ctx *c, const op_case *k)
         free_all(dt, here.n_in);
         free_sample(&here);
         free_sample(&there);
+        mark(k, COL_DEVICE, "ok ref");
     }
     assert_int_equal(d->mem.live, 0);
 }
@@ -336,19 +347,19 @@ static void check_composition(neap_ctx *c, const op_case *k)
 static void test_devices(const op_case *k)
 {
     neap_ctx *c = open_ctx("", 1);
-    check_bare_device(c, k);
     if (k->op->ref) check_composition(c, k);
+    check_bare_device(c, k);
     neap_ctx_free(c);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     static const op_mode modes[] = {
-        {"entry", test_entry, every},
-        {"values in all float dtypes and layouts", test_values, has_samples},
-        {"same bits with one and two threads", test_threads, has_samples},
-        {"CPU levels agree", test_levels, has_kernel_samples},
-        {"devices without its kernel", test_devices, has_kernel_samples},
+        {"entry", test_entry, always, 0},
+        {"values in all float dtypes and layouts", test_values, unless_no_samples, COL(DTYPES)},
+        {"same bits with one and two threads", test_threads, unless_no_samples, COL(THREADS)},
+        {"CPU levels agree", test_levels, unless_in_place, 0},
+        {"devices without its kernel", test_devices, unless_no_samples, COL(DEVICE)},
     };
-    return run_modes("ops", modes, sizeof modes / sizeof *modes);
+    return run_modes("ops", modes, sizeof modes / sizeof *modes, argc, argv);
 }

@@ -2,9 +2,6 @@
  * allocations, checkpointing. Values are in test_ops.c. NEAP_TEST_OP=name runs one op. */
 #include "ops_harness.h"
 
-static bool has_gradient(const np_op *op) { return differentiable(op) && impl(op)->sample; }
-static bool has_samples(const np_op *op) { return impl(op)->sample != NULL; }
-
 /* The op as a function of its tensor arguments: results that are floating point, auxiliary ones left out. */
 typedef struct as_function {
     const op_case *k;
@@ -91,11 +88,17 @@ static void test_gradients(const op_case *k)
             if (elements <= 64) neap_gradcheck(c, fn, s.in, s.n_in, 1e-6, 1e-5, 1e-4, 2);
             else check_along(c, k, &s);
             /* Parts of gradients may say that they end here: the ops they are parts of have two orders. */
-            if ((k->op->tags & NP_INTERNAL) && neap_error(c) == NEAP_E_NOGRAD) {
+            bool ends = (k->op->tags & NP_INTERNAL) && neap_error(c) == NEAP_E_NOGRAD;
+            if (ends) {
                 neap_clear_error(c);
                 neap_gradcheck(c, fn, s.in, s.n_in, 1e-6, 1e-5, 1e-4, 1);
             }
             no_error(c, k, s.label, "gradcheck");
+            mark(k, COL_GRAD, "ok");
+            mark(k, COL_GRAD2, ends ? "ends" : "ok");
+        } else {
+            mark(k, COL_GRAD, fits ? "no float input" : "does not fit");
+            mark(k, COL_GRAD2, fits ? "no float input" : "does not fit");
         }
         free_sample(&s);
     }
@@ -126,7 +129,10 @@ static void test_level_gradients(const op_case *k)
     }
 }
 
-static bool has_own_gradient(const np_op *op) { return has_gradient(op) && !op->base; }
+static const char *unless_base_shows(const np_op *op)
+{
+    return op->base ? "in place" : unless_not_differentiable(op);
+}
 
 /* ---- failing allocations: the 1st, 2nd, ... of a call and its backward, until none is left to fail */
 
@@ -175,6 +181,7 @@ static void test_allocations(const op_case *k)
         if (usable(c, k, &s)) {
             if (differentiable(k->op)) require_grads(c, &s);
             fail_each_allocation(c, k, &s);
+            mark(k, COL_NOMEM, "ok");
         }
         free_sample(&s);
     }
@@ -182,44 +189,84 @@ static void test_allocations(const op_case *k)
     neap_ctx_free(c);
 }
 
-/* ---- a checkpointed op gives the bits of the plain one */
+/* ---- an op in a checkpointed region gives the bits of the plain one */
+
+/* The op's results times a number that takes a gradient: the last input. Whatever the op is, its results are
+ * needed for that gradient, so backward has to make them again. */
+static int call_times_h(neap_ctx *c, void *user, neap_values *v)
+{
+    const as_function *a = user;
+    np_frame f = {0};
+    if (!run_op(c, a->k->op, a->s, v->in, &f)) return 1;
+    int seen = n_seen(a->k->op, &f);
+    for (int j = 0; j < seen; j++) {
+        neap_tensor *y = neap_mul(c, f.out[j], v->in[v->n_in - 1]);
+        if (y) v->out[v->n_out++] = y;
+    }
+    np_frame_drop(&f);
+    return np_pending(c);
+}
+
+/* Gradients of the results with respect to the inputs that take one. */
+static bool results_gradients(neap_ctx *c, neap_tensor *const *y, int n_y, neap_tensor *const *in, int n_in,
+                              neap_tensor **dx)
+{
+    neap_tensor *w[NEAP_MAX_RESULTS], *x[NP_SAMPLE_MAX_IN + 1], *out[NP_SAMPLE_MAX_IN + 1] = {0};
+    int n_w = 0, n_x = 0;
+    while (n_w < n_y && (w[n_w] = weights_like(c, y[n_w]))) n_w++;
+    for (int i = 0; i < n_in; i++)
+        if (np_requires_grad(in[i])) x[n_x++] = in[i];
+    neap_backward_opts o = {.size = sizeof o, .allow_unused = 1};
+    bool ok = n_w == n_y && neap_grad(c, y, w, n_y, x, n_x, &o, out) == 0;
+    free_all(w, n_w);
+    for (int i = 0, n = 0; i < n_in; i++) dx[i] = np_requires_grad(in[i]) ? out[n++] : NULL;
+    return ok;
+}
+
+static void check_region(neap_ctx *c, const op_case *k, np_sampler *s)
+{
+    neap_tensor *in[NP_SAMPLE_MAX_IN + 1] = {0}, *dx[NP_SAMPLE_MAX_IN + 1] = {0},
+                                       *dy[NP_SAMPLE_MAX_IN + 1] = {0};
+    neap_tensor *again[NEAP_MAX_RESULTS] = {0}, *plain_out[NEAP_MAX_RESULTS] = {0};
+    neap_values plain = {.size = sizeof plain, .in = in, .n_in = s->n_in + 1};
+    int n_y = 0;
+    int64_t none[1] = {0};
+    if (differentiable(k->op)) require_grads(c, s);
+    for (int i = 0; i < s->n_in; i++) in[i] = s->in[i];
+    neap_tensor *h = in[s->n_in] = neap_full(c, 0, none, 0.75, NEAP_FLOAT32, 0);
+    assert_int_equal(neap_set_requires_grad(c, h, 1), 0);
+    as_function f = {k, s};
+    neap_seed(c, 3);
+    bool ok = call_times_h(c, &f, &plain) == 0;
+    for (int j = 0; j < plain.n_out; j++) plain_out[j] = plain.out[j];
+    ok = ok && results_gradients(c, plain_out, plain.n_out, in, plain.n_in, dx);
+    no_error(c, k, s->label, "plain");
+    neap_fn fn = {.call = call_times_h, .user = &f};
+    neap_region_opts o;
+    neap_region_opts_init(&o);
+    neap_seed(c, 3);
+    ok = ok && neap_checkpoint(c, fn, in, plain.n_in, again, &n_y, &o) == 0;
+    no_error(c, k, s->label, "forward in a region");
+    neap_seed(c, 99); /* the recompute draws what the forward drew */
+    ok = ok && results_gradients(c, again, n_y, in, plain.n_in, dy);
+    no_error(c, k, s->label, "backward of a region");
+    assert_int_equal(n_y, plain.n_out);
+    for (int j = 0; j < n_y; j++) assert_same_bits(k, s->label, "results", plain_out[j], again[j]);
+    for (int i = 0; i < plain.n_in; i++) assert_same_bits(k, s->label, "gradients", dx[i], dy[i]);
+    free_all(plain_out, n_y), free_all(again, n_y);
+    free_all(dx, plain.n_in), free_all(dy, plain.n_in);
+    neap_free(h);
+}
 
 static void test_checkpoint(const op_case *k)
 {
     neap_ctx *c = open_ctx("", 1);
     np_sampler s;
     for (int i = 0; next_sample(c, &s, k, NEAP_FLOAT32, NP_SMALL, i); i++) {
-        if (!usable(c, k, &s)) {
-            free_sample(&s);
-            continue;
+        if (usable(c, k, &s)) {
+            check_region(c, k, &s);
+            mark(k, COL_REGION, "ok");
         }
-        np_frame plain = {0}, again = {0};
-        neap_tensor *dx[NP_SAMPLE_MAX_IN] = {0}, *dy[NP_SAMPLE_MAX_IN] = {0}, *y[NEAP_MAX_RESULTS] = {0};
-        int n_y = 0;
-        require_grads(c, &s);
-        neap_seed(c, 3);
-        bool ok = run_op(c, k->op, &s, s.in, &plain) && gradients(c, k->op, &plain, &s, dx);
-        no_error(c, k, s.label, "plain");
-        as_function f = {k, &s};
-        neap_fn fn = {.call = call_op, .user = &f};
-        neap_region_opts o;
-        neap_region_opts_init(&o);
-        neap_seed(c, 3);
-        ok = ok && neap_checkpoint(c, fn, s.in, s.n_in, y, &n_y, &o) == 0;
-        no_error(c, k, s.label, "checkpointed forward");
-        again.op = k->op;
-        for (int j = 0; j < n_y && j < NP_MAX_OUT; j++) again.out[again.n_out++] = y[j];
-        neap_seed(c, 99); /* the recompute draws what the forward drew */
-        ok = ok && gradients(c, k->op, &again, &s, dy);
-        no_error(c, k, s.label, "checkpointed backward");
-        for (int j = 0, m = 0; j < n_seen(k->op, &plain); j++)
-            if (np_is_float((neap_dtype)plain.out[j]->dtype))
-                assert_same_bits(k, s.label, "results", plain.out[j], y[m++]);
-        for (int j = 0; j < s.n_in; j++) assert_same_bits(k, s.label, "gradients", dx[j], dy[j]);
-        np_frame_drop(&plain);
-        np_frame_drop(&again);
-        free_all(dx, s.n_in);
-        free_all(dy, s.n_in);
         free_sample(&s);
     }
     assert_int_equal(c->devices[0]->mem.live, 0);
@@ -227,13 +274,14 @@ static void test_checkpoint(const op_case *k)
     neap_ctx_free(c);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     static const op_mode modes[] = {
-        {"gradcheck, first and second order", test_gradients, has_gradient},
-        {"gradcheck at every CPU level", test_level_gradients, has_own_gradient},
-        {"every allocation fails once", test_allocations, has_samples},
-        {"checkpointed bits", test_checkpoint, has_gradient},
+        {"gradcheck, first and second order", test_gradients, unless_not_differentiable,
+         COL(GRAD) | COL(GRAD2)},
+        {"gradcheck at every CPU level", test_level_gradients, unless_base_shows, 0},
+        {"every allocation fails once", test_allocations, unless_no_samples, COL(NOMEM)},
+        {"checkpointed bits", test_checkpoint, unless_no_samples, COL(REGION)},
     };
-    return run_modes("op gradients", modes, sizeof modes / sizeof *modes);
+    return run_modes("op gradients", modes, sizeof modes / sizeof *modes, argc, argv);
 }
