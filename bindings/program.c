@@ -60,6 +60,7 @@ static void stop_here(lua_State *L, lua_Debug *ar)
     lua_error(L);
 }
 
+/* A second one within two seconds, while the first has not yet stopped what runs, ends the program. */
 static void on_interrupt(int sig)
 {
     static struct timespec last;
@@ -67,7 +68,7 @@ static void on_interrupt(int sig)
     int saved = errno;
     clock_gettime(CLOCK_MONOTONIC, &now);
     double since = (double)(now.tv_sec - last.tv_sec) + (double)(now.tv_nsec - last.tv_nsec) * 1e-9;
-    if (last.tv_sec != 0 && since < 2.0) {
+    if (requested && since < 2.0) {
         signal(sig, SIG_DFL);
         raise(sig);
     }

@@ -189,6 +189,15 @@ outer()
     assert.is_truthy(lines[5]:find "coroutine expected")
   end)
 
+  it("an interrupt of each of two lines, one soon after the other, keeps the session", function()
+    local send = [[io.popen("kill -INT $PPID"):close() ]]
+    local loop = send .. "while true do end\n"
+    local out, err, status = neap("-i", loop .. loop .. "print('still ' .. 'here')\n")
+    assert.equal(0, status)
+    assert.equal(2, select(2, err:gsub("interrupted!", "")))
+    assert.is_truthy(out:find("still here", 1, true), out)
+  end)
+
   it("SIGINT stops a loop, also inside a coroutine, with exit code 1", function()
     for _, code in ipairs {
       "while true do end",
