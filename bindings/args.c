@@ -68,6 +68,8 @@ neap_dtype nl_check_dtype(lua_State *L, nl_state *st, int idx, const char *fn)
         if (neap_x_dtype_parse(name, &t)) return t;
         const char *names[NEAP_N_DTYPES];
         for (int i = 0; i < NEAP_N_DTYPES; i++) names[i] = neap_dtype_name((neap_dtype)i);
+        const char *here = nl_translate(L, st, "dtypes", name);
+        if (here) nl_error(L, st, NEAP_E_DTYPE, "neap.%s: unknown dtype '%s'%s", fn, name, here);
         const char *near = nl_nearest(name, names, NEAP_N_DTYPES);
         nl_error(L, st, NEAP_E_DTYPE, "neap.%s: unknown dtype '%s'; did you mean '%s'?", fn, name,
                  near ? near : "float32");
@@ -123,6 +125,16 @@ const char *nl_nearest(const char *name, const char *const *names, int n)
     return found;
 }
 
+/* What a name of PyTorch's is called here, as the end of an error text; NULL with nil on the stack where unknown. */
+const char *nl_translate(lua_State *L, nl_state *st, const char *kind, const char *name)
+{
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &st->k_translate) != LUA_TFUNCTION) return NULL;
+    lua_pushstring(L, kind);
+    lua_pushstring(L, name);
+    lua_call(L, 2, 1);
+    return lua_tostring(L, -1);
+}
+
 /* ---- options */
 
 bool nl_is_options(lua_State *L, int idx)
@@ -146,6 +158,9 @@ static void unknown_option(lua_State *L, nl_state *st, const char *fn, const cha
     int n = 0;
     char list[300] = "";
     while (names[n]) n++;
+    const char *here = nl_translate(L, st, "options", key);
+    if (here)
+        nl_error(L, st, NEAP_E_UNKNOWN_OPTION, "neap.%s: unknown option '%s'%s", fn, key, here);
     const char *near = nl_nearest(key, names, n);
     if (near)
         nl_error(L, st, NEAP_E_UNKNOWN_OPTION, "neap.%s: unknown option '%s'; did you mean '%s'?", fn, key,

@@ -440,6 +440,17 @@ static int run_backward(lua_State *L)
 
 /* ---- classes */
 
+/* A field that a class or a ctx does not have: nil, except for PyTorch's names of what it has. */
+static int untold(lua_State *L)
+{
+    nl_state *st = nl_up(L);
+    const char *key = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : NULL;
+    const char *here = key ? nl_translate(L, st, "functions", key) : NULL;
+    if (here) return nl_error(L, st, NEAP_E_ARG, "neap.Function: there is no field '%s'%s", key, here);
+    lua_pushnil(L);
+    return 1;
+}
+
 static int function_tostring(lua_State *L)
 {
     char name[41];
@@ -502,7 +513,8 @@ static int gradcheck(lua_State *L)
 
 static const luaL_Reg functions[] = {{"Function", new_class}, {"gradcheck", gradcheck}, {NULL, NULL}};
 static const luaL_Reg class_metamethods[] = {
-    {"__call", apply}, {"__tostring", function_tostring}, {NULL, NULL}};
+    {"__call", apply}, {"__index", untold}, {"__tostring", function_tostring}, {NULL, NULL}};
+static const luaL_Reg unknown_fields[] = {{"__index", untold}, {NULL, NULL}};
 static const luaL_Reg ctx_methods[] = {{"save_for_backward", save_for_backward},
                                        {"saved", saved},
                                        {"mark_dirty", mark_dirty},
@@ -517,6 +529,9 @@ void nl_open_function(lua_State *L, nl_state *st)
     nl_metatable(L, st, &st->k_fctx, "neap.FunctionContext", (luaL_Reg[]){{NULL, NULL}});
     lua_newtable(L);
     nl_setfuncs(L, st, ctx_methods);
+    lua_newtable(L);
+    nl_setfuncs(L, st, unknown_fields);
+    lua_setmetatable(L, -2);
     lua_setfield(L, -2, "__index");
     lua_pop(L, 1);
 }

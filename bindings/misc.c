@@ -1,5 +1,5 @@
 /* misc.c - counters, memory statistics, hashes, generators, threads, log, and what only the library's own Lua files
- * call: set_category, set_data, set_library_prefix, dtypes. */
+ * call: set_category, set_data, set_library_prefix, set_translate, dtypes. */
 #include "nl.h"
 
 #include <sys/ioctl.h>
@@ -413,6 +413,16 @@ static int set_library_prefix(lua_State *L)
     return 0;
 }
 
+/* set_translate(fn): fn(kind, name) knows what PyTorch's names are called here (lua/translate.lua). */
+static int set_translate(lua_State *L)
+{
+    nl_state *st = nl_enter(L);
+    luaL_checktype(L, 1, LUA_TFUNCTION);
+    lua_settop(L, 1);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &st->k_translate);
+    return 0;
+}
+
 static int is_terminal(lua_State *L)
 {
     lua_pushboolean(L, isatty((int)luaL_checkinteger(L, 1)));
@@ -442,6 +452,7 @@ static const luaL_Reg functions[] = {{"counters", counters},
                                      {"get_num_threads", get_num_threads},
                                      {"on_log", on_log},
                                      {"set_library_prefix", set_library_prefix},
+                                     {"set_translate", set_translate},
                                      {"isatty", is_terminal},
                                      {"terminal_width", terminal_width},
                                      {"error_code", nl_error_code},

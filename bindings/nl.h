@@ -181,7 +181,7 @@ struct nl_state {
     int n_prefix;
     /* addresses of these are registry keys */
     char k_threads, k_by_pointer, k_anchors, k_known, k_parked, k_current, k_names, k_ops, k_log, k_late,
-        k_parts, k_selective, k_group;
+        k_translate, k_parts, k_selective, k_group;
     char dots, newaxis; /* their addresses are neap.dots and neap.newaxis */
     char k_tensor, k_shape, k_guard, k_node, k_hook, k_generator, k_op, k_cases, k_methods, k_function,
         k_fctx;
@@ -241,6 +241,7 @@ double nl_number_option(lua_State *L, nl_state *st, int idx, const char *fn, con
 /* A shape at idx: one list or shape object, or numbers up to last. Returns the number of dims; *used arguments. */
 int nl_check_shape(lua_State *L, nl_state *st, int idx, int last, const char *fn, int64_t *shape, int *used);
 const char *nl_nearest(const char *name, const char *const *names, int n); /* NULL: none is near */
+const char *nl_translate(lua_State *L, nl_state *st, const char *kind, const char *name); /* pushes it */
 /* The string at idx for C functions: one with a 0 byte, which they would take for its end, is an error. */
 const char *nl_check_text(lua_State *L, nl_state *st, int idx, const char *fn, const char *what);
 

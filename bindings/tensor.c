@@ -283,7 +283,8 @@ static int unknown_key(lua_State *L, nl_state *st, const char *key)
         lua_pop(L, 1);
         if (n < 1024 && lua_type(L, -1) == LUA_TSTRING) names[n++] = lua_tostring(L, -1);
     }
-    const char *near = nl_nearest(key, names, n);
+    const char *here = nl_translate(L, st, "names", key), *near = nl_nearest(key, names, n);
+    if (here) return nl_error(L, st, NEAP_E_ARG, "neap.Tensor: no field or method '%s'%s", key, here);
     if (near)
         return nl_error(L, st, NEAP_E_ARG, "neap.Tensor: no field or method '%s'; did you mean '%s'?", key,
                         near);
@@ -411,7 +412,9 @@ static int tensor_tostring(lua_State *L)
         o.precision = (int)nl_number_option(L, st, 2, "tostring", "precision", o.precision);
         o.width = (int)nl_number_option(L, st, 2, "tostring", "width", o.width);
     }
+    int base = nl_set_base(st, 1);
     char *text = neap_x_print(st->c, h->t, &o);
+    nl_set_base(st, base);
     if (!text) return nl_raise(L, st, "tostring");
     push_text_take(L, text);
     return 1;

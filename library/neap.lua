@@ -5097,6 +5097,12 @@ function Module:eval() end
 --- Sets every parameter's gradient to nil.
 function Module:zero_grad() end
 
+--- `m:requires_grad_(on)`
+---
+--- Sets requires_grad of every parameter, on by default: module:requires_grad_(false) freezes it. Returns the module.
+---@param on? boolean
+function Module:requires_grad_(on) end
+
 --- `m:to(target)`
 ---
 --- Moves parameters and buffers to a device, or converts the floating-point ones to a dtype, in place: optimizers and ties go on holding the same tensors.

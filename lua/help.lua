@@ -466,7 +466,8 @@ assert(not ok and neap.error_code(err) == "E-SHAPE")]] },
 --- Names in the table that `require "neap"` returns which are not for scripts: what the C part and the Lua files say
 -- to each other.
 help.internal = {
-  methods = "the methods of tensors", set_library_prefix = "whose frames errors skip", own = "module fields",
+  methods = "the methods of tensors", set_library_prefix = "whose frames errors skip",
+  set_translate = "what PyTorch's names are called here", own = "module fields",
   owned = "a loader's batch", scope_begin = "module calls", scope_end = "module calls",
   checkpoint_run = "checkpoint.checkpoint", library_part = "tables without captured tensors",
   set_checkpoint_early_stop = "checkpoint.set_checkpoint_early_stop",

@@ -9,6 +9,7 @@ neap.log = nil -- the op is what calling the part neap.log does
 
 -- Frames of these files are never the line an error names.
 if core.set_library_prefix then core.set_library_prefix(util.prefix) end
+core.set_translate(function(...) return require("neap.translate").text(...) end)
 
 local parts = {
   nn = "neap.nn", optim = "neap.optim", data = "neap.data", checkpoint = "neap.checkpoint", plot = "neap.plot",
@@ -41,6 +42,7 @@ local function elsewhere(name)
   for _, part in ipairs { "nn", "optim", "data" } do
     if rawget(require(parts[part]), name) ~= nil then return ("neap.%s.%s"):format(part, name) end
   end
+  if neap.methods[name] then return ("x:%s(...)"):format(name) end
   local known = {}
   for part in pairs(parts) do known[#known + 1] = part end
   local hidden = require("neap.help").internal

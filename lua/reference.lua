@@ -3038,6 +3038,12 @@ return {
       text = "Sets every parameter's gradient to nil.",
     },
     {
+      name = "Module:requires_grad_",
+      section = "modules",
+      signature = "m:requires_grad_(on)",
+      text = "Sets requires_grad of every parameter, on by default: module:requires_grad_(false) freezes it. Returns the module.",
+    },
+    {
       name = "Module:to",
       section = "modules",
       signature = "m:to(target)",

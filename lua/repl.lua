@@ -207,7 +207,10 @@ local function help(env, name)
     return ("%s: a class of modules\n"):format(name) .. made
   end
   if value ~= nil then return ("%s: %s"):format(name, tostring(value)) end
-  local near = util.nearest(name:match("([%w_]+)$") or name, texts.names())
+  local last = name:match("([%w_]+)$") or name
+  local here = require("neap.translate").text("names", last)
+  if here then return ("nothing is known about '%s'%s"):format(name, here) end
+  local near = util.nearest(last, texts.names())
   return ("nothing is known about '%s'%s"):format(name, near and ("; did you mean ?%s?"):format(near) or "")
 end
 

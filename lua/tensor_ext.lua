@@ -75,6 +75,9 @@ return function(neap)
   --- Views of vectors that together give all combinations of their elements: result i changes along dimension i only.
   -- Options: indexing = "ij", or "xy" for the first two dimensions exchanged. Several results.
   function ext.meshgrid(vectors, options)
+    if neap.is_tensor(vectors) then
+      util.fail("E-ARG", "neap.meshgrid: the vectors stand in one list: neap.meshgrid({a, b})")
+    end
     options = util.options("neap.meshgrid", options, { "indexing" })
     local xy = options.indexing == "xy"
     if not xy and options.indexing ~= nil and options.indexing ~= "ij" then

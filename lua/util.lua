@@ -55,7 +55,7 @@ end
 --- The name in a list (or among the string keys of a table) nearest to `name`, or nil when none is near. Of equally
 -- near ones it is one that begins with `name`.
 function util.nearest(name, names)
-  local limit = math.max(1, #name // 3)
+  local limit = #name > 1 and math.max(1, #name // 3) or 0.5 -- one letter: no other letter is near
   local best, best_distance
   local function try(candidate)
     if type(candidate) ~= "string" then return end
@@ -103,6 +103,8 @@ function util.options(who, options, known)
     for i = 1, #known do found = found or known[i] == key end
     if not found then
       local near = util.nearest(key, known)
+      local here = require("neap.translate").text("options", key)
+      if here then util.fail("E-UNKNOWN-OPTION", "%s: unknown option '%s'%s", who, key, here) end
       util.fail("E-UNKNOWN-OPTION", "%s: unknown option '%s'; %s", who, key,
         near and ("did you mean '%s'?"):format(near) or "options are: " .. table.concat(known, ", "))
     end
@@ -120,6 +122,8 @@ function util.part(name, t, other, hidden)
   function mt.__index(self, key)
     local value = fetch and fetch(self, key)
     if value ~= nil or type(key) ~= "string" or key:find("^_") then return value end
+    local here = require("neap.translate").text("names", key)
+    if here then util.fail("E-ARG", "%s.%s: there is no such function%s", name, key, here) end
     local near = other and other(key)
     if not near then
       local names = {}

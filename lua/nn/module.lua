@@ -253,6 +253,12 @@ function Module:zero_grad()
   for _, p in ipairs(self:parameters()) do p.grad = nil end
 end
 
+--- Sets requires_grad of every parameter, on by default: module:requires_grad_(false) freezes it. Returns the module.
+function Module:requires_grad_(on)
+  for _, p in ipairs(self:parameters()) do p:requires_grad_(on ~= false) end
+  return self
+end
+
 --- Moves parameters and buffers to a device, or converts the floating-point ones to a dtype, in place:
 -- optimizers and ties go on holding the same tensors.
 function Module:to(target)
@@ -430,6 +436,11 @@ function Module:extend(name, body)
 end
 
 setmetatable(Module, {
+  -- Fields that were never set are nil; of PyTorch's methods that are something else here, say what.
+  __index = function(_, key)
+    local here = require("neap.translate").text("modules", key)
+    if here then util.fail("E-ARG", "nn.Module: there is no method '%s'%s", key, here) end
+  end,
   __call = function(self, name, body) return Module.extend(self, name, body) end,
   __tostring = function() return "class Module" end,
 })

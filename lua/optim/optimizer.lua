@@ -36,8 +36,12 @@ function Optimizer.check_lr(who, lr)
   return lr
 end
 
+local function is_list(params)
+  return type(params) == "table" and not is_tensor(params) and util.kind(params) ~= "a module"
+end
+
 local function check_params(who, params)
-  if type(params) ~= "table" or is_tensor(params) then
+  if not is_list(params) then
     util.fail("E-ARG", "%s: needs a list of parameters, got %s; model:parameters() makes one", who, util.kind(params))
   end
   if #params == 0 then
@@ -77,7 +81,7 @@ end
 
 -- A list of tensors is one group; a list of tables with `params` is several.
 local function read_groups(who, class, params, defaults)
-  if type(params) ~= "table" or is_tensor(params) then check_params(who, params) end
+  if not is_list(params) then check_params(who, params) end
   local grouped = type(params[1]) == "table" and not is_tensor(params[1])
   local groups, seen = {}, {}
   if params[1] == nil then check_params(who, {}) end

@@ -250,3 +250,46 @@ describe("an empty list", function()
     assert.equal(0, neap.ones(3):sum({}).ndim)
   end)
 end)
+
+describe("names of PyTorch's that are others here", function()
+  local translate, nn = require "neap.translate", neap.nn
+
+  it("are told: functions, methods, layers, options, dtypes, methods of modules, fields of functions", function()
+    local x = neap.ones(2, 3)
+    says("here PyTorch's 'long' is x:to(\"int64\")", "E-ARG", function() return x:long() end)
+    says("neap.seed(n)", "E-ARG", function() return neap.manual_seed(1) end)
+    says("a list of modules in a field", "E-ARG", function() return nn.ModuleList {} end)
+    says("beta1 and beta2", "E-UNKNOWN-OPTION", neap.optim.Adam, { nn.Parameter(x) }, { betas = { 0.9, 0.99 } })
+    says("correction = 0", "E-UNKNOWN-OPTION", x.var, x, 1, { unbiased = false })
+    says('"float64"', "E-DTYPE", neap.zeros, 2, { dtype = "double" })
+    says("nn.Buffer(t)", "E-ARG", function() return nn.ReLU():register_buffer("a", x) end)
+    local F = neap.Function("F", { forward = function(ctx, t) return t, ctx.saved_tensors end })
+    says("Name(x)", "E-ARG", function() return F.apply(x) end)
+    says("ctx:saved()", "E-ARG", F, x)
+    assert.is_nil(F.backward)
+    assert.is_nil(nn.ReLU().unset)
+  end)
+
+  it("exist nowhere, and what is written instead exists", function()
+    local parts = { neap = neap, nn = nn, optim = neap.optim, data = neap.data, math = math }
+    local function no_part_has(name)
+      for _, part in pairs { neap, nn, neap.optim, neap.data } do assert.is_nil(rawget(part, name), name) end
+    end
+    for name, text in pairs(translate.names) do
+      no_part_has(name)
+      assert.is_nil(neap.methods[name], name)
+      for part, field in text:gmatch "(%w+)%.([%w_]+)" do
+        if parts[part] then assert.is_not_nil(parts[part][field], text) end
+      end
+      for method in text:gmatch "x:([%w_]+)" do assert.is_not_nil(neap.methods[method], text) end
+    end
+    for name in pairs(translate.modules) do assert.is_nil(rawget(nn.Module, name), name) end
+    for _, dtype in pairs(translate.dtypes) do assert.is_not_nil(neap.dtypes[dtype], dtype) end
+  end)
+
+  it("one letter is near no other; a module is no list of parameters", function()
+    assert.is_nil(require("neap.util").nearest("z", { "a" }))
+    says("got a module", "E-ARG", neap.optim.SGD, nn.Linear(2, 2), { lr = 1 })
+    says("got a module", "E-ARG", neap.optim.SGD, nn.Sequential(nn.Linear(2, 2)), { lr = 1 })
+  end)
+end)

@@ -227,6 +227,16 @@ describe("state", function()
     assert.equal("float64", w.grad.dtype)
   end)
 
+  it("requires_grad_(false) freezes, requires_grad_() thaws", function()
+    local model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+    assert.equal(model[1], model[1]:requires_grad_(false))
+    model(neap.ones(1, 2)):sum():backward()
+    assert.is_nil(model[1].weight.grad)
+    assert.is_not_nil(model[2].weight.grad)
+    model:requires_grad_()
+    for _, p in ipairs(model:parameters()) do assert.is_true(p.requires_grad) end
+  end)
+
   it("train and eval reach every module; zero_grad clears", function()
     local a = nn.Sequential(nn.Sequential(nn.Dropout(0.5)), nn.Linear(2, 2))
     a:eval()

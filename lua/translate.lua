@@ -1,0 +1,73 @@
+--- PyTorch's names that Neap does not have, and what to write instead: error texts and the prompt's ?name end with
+-- it. A name stands here only while Neap has nothing of that name; these are hints, not aliases.
+local translate = {}
+
+--- Dtypes: names that are methods, fields and dtypes in PyTorch.
+translate.dtypes = {
+  float = "float32", double = "float64", half = "float16", long = "int64", int = "int32",
+  byte = "uint8",
+}
+
+--- Functions, methods, fields, classes.
+translate.names = {
+  -- tensors
+  Tensor = "neap.tensor(list)", FloatTensor = "neap.tensor(list)", DoubleTensor = "neap.tensor(list)",
+  LongTensor = "neap.tensor(list)", as_tensor = "neap.tensor(list)", from_numpy = "neap.tensor(list)",
+  empty_like = "neap.empty(x.shape)", rand_like = "neap.rand(x.shape)", randn_like = "neap.randn(x.shape)",
+  randint_like = "neap.randint(low, high, x.shape)", random_ = "neap.randint(low, high, shape)",
+  manual_seed = "neap.seed(n)", inf = "math.huge", nan = "0/0", pi = "math.pi",
+  bool = 'x:to("bool")', cpu = 'x:to("cpu")', type = "x.dtype", dim = "x.ndim",
+  nelement = "x:numel()", tolist = "x:totable()", numpy = "x:totable()", T = "x:t()", mT = "x:transpose(-2, -1)",
+  swapaxes = "x:transpose(a, b)", swapdims = "x:transpose(a, b)", ravel = "x:flatten()", view_as = "x:view(y.shape)",
+  reshape_as = "x:reshape(y.shape)", ["repeat"] = "x:tile(...)", concat = "neap.cat(list, dim)",
+  concatenate = "neap.cat(list, dim)", vstack = "neap.cat(list, 1)", hstack = "neap.cat(list, 2)",
+  -- ops
+  absolute = "x:abs()", negative = "x:neg()", multiply = "x:mul(y)", subtract = "x:sub(y)", divide = "x:div(y)",
+  true_divide = "x:div(y)", greater = "x:gt(y)", greater_equal = "x:ge(y)", less = "x:lt(y)", less_equal = "x:le(y)",
+  not_equal = "x:ne(y)", ger = "neap.outer(a, b)", clip = "x:clamp{min = a, max = b}", clamp_min = "x:clamp{min = a}",
+  clamp_max = "x:clamp{max = b}", index_fill = "x[ids] = value", vector_norm = "x:norm(dims, {p = 2})",
+  -- memory, gradients, parts
+  reset_peak_memory_stats = "neap.reset_peak()", max_memory_allocated = "neap.memory_stats().peak",
+  memory_allocated = "neap.memory_stats().live", autograd = "neap.grad, neap.backward and neap.Function",
+  functional = "x:relu() or neap.relu(x) for ops, nn.mse_loss and the like for losses",
+  utils = "optim.clip_grad_norm_ for gradients, data.loader for batches",
+  -- modules
+  ModuleList = "a list of modules in a field", ModuleDict = "a list of modules in a field, or a field for each",
+  ParameterList = "a list of nn.Parameter in a field",
+  -- training
+  lr_scheduler = "lr = optim.schedule.cosine{...} in the optimizer's options",
+  DataLoader = "data.loader(dataset, options)", TensorDataset = "data.tensors(x, y)",
+}
+for name, dtype in pairs(translate.dtypes) do
+  if not translate.names[name] then translate.names[name] = ("x:to(%q)"):format(dtype) end
+end
+for _, dtype in ipairs { "float16", "bfloat16", "float32", "float64", "int8", "int32", "int64", "uint8" } do
+  translate.names[dtype] = ("the string %q"):format(dtype)
+end
+
+--- Methods of modules.
+translate.modules = {
+  named_children = "module:named_modules()", register_buffer = "self.name = nn.Buffer(t)",
+  register_parameter = "self.name = nn.Parameter(t)", add_module = "self.name = module",
+  register_forward_hook = "a forward of your own that calls the module",
+}
+
+--- Fields of a neap.Function and of its ctx.
+translate.functions = { apply = "a call of the class: Name(x)", saved_tensors = "ctx:saved()" }
+
+--- Options.
+translate.options = {
+  unbiased = "correction = 0 for unbiased = False", alpha = "x + y * alpha", axis = "dim, by position",
+  rounding_mode = "a // b for floor, (a / b):trunc() for trunc", decimals = "(x * 100):round() / 100",
+  betas = "beta1 and beta2", line_search_fn = "line_search", num_classes = "classes, by position",
+  collate_fn = "map, a function of the batch", out = "y:copy_(result)",
+}
+
+--- "; here PyTorch's 'long' is x:to("int64")", or nil.
+-- @param kind the table to look in: "names", "modules", "functions", "options" or "dtypes"
+function translate.text(kind, name)
+  local found = translate[kind][name]
+  return found and ("; here PyTorch's '%s' is %s"):format(name, kind == "dtypes" and ("%q"):format(found) or found)
+end
+
+return translate
