@@ -2632,40 +2632,40 @@ function neap.randint(low, high, shape, options) end
 ---@return neap.Tensor
 function neap.randperm(n, options) end
 
---- `neap.uniform_(x, low, high[, {generator =}]) -> y`
+--- `neap.uniform_(x[, low][, high][, {generator =}]) -> y`
 ---
---- fills x with uniform values in [low, high).
+--- fills x with uniform values in [low, high), by default [0, 1).
 ---
 --- Saves for backward: nothing.
 ---@param x neap.Tensor
----@param low number
----@param high number
+---@param low? number
+---@param high? number
 ---@param options? { generator?: neap.Generator }
 ---@return neap.Tensor
 function neap.uniform_(x, low, high, options) end
 
 --- `neap.uniform_` as a method.
----@param low number
----@param high number
+---@param low? number
+---@param high? number
 ---@param options? { generator?: neap.Generator }
 ---@return neap.Tensor
 function Tensor:uniform_(low, high, options) end
 
---- `neap.normal_(x, mean, std[, {generator =}]) -> y`
+--- `neap.normal_(x[, mean][, std][, {generator =}]) -> y`
 ---
---- fills x with normal values.
+--- fills x with normal values, by default of mean 0 and std 1.
 ---
 --- Saves for backward: nothing.
 ---@param x neap.Tensor
----@param mean number
----@param std number
+---@param mean? number
+---@param std? number
 ---@param options? { generator?: neap.Generator }
 ---@return neap.Tensor
 function neap.normal_(x, mean, std, options) end
 
 --- `neap.normal_` as a method.
----@param mean number
----@param std number
+---@param mean? number
+---@param std? number
 ---@param options? { generator?: neap.Generator }
 ---@return neap.Tensor
 function Tensor:normal_(mean, std, options) end
@@ -4385,7 +4385,7 @@ function Node:register_hook(fn) end
 
 --- `neap.Function(name[, {forward =, backward =}]) -> class`
 ---
---- A differentiable function of your own. forward(ctx, ...) runs without recording; backward(ctx, g, ...) returns one gradient per argument of forward, in order; those of trailing non-tensors may be left out.
+--- A differentiable function of your own. forward(ctx, ...) runs without recording; backward(ctx, g, ...) returns one gradient per argument of forward, in order; those of trailing non-tensors may be left out. For second derivatives save arguments and results only: what else forward computed is a constant there.
 --- ```lua
 --- local Square = neap.Function "Square"
 --- function Square.forward(ctx, x) ctx:save_for_backward(x); return x * x end
@@ -4758,7 +4758,7 @@ function Tensor:release() end
 
 --- `neap.memory_stats([device]) -> table`
 ---
---- Bytes: live, peak, reserved, cached, limit, by = {param =, grad =, optimizer =, saved =, temp =, workspace =, staging =, user =}, peak_by, scratch (the most that kernels packed operands into since reset_peak: not in live or peak, as it depends on threads and OpenBLAS); counts: storages, handles, nodes, slots, regions, scopes, functions.
+--- Bytes: live, peak, reserved, cached, limit, by = {param =, grad =, optimizer =, saved =, temp =, workspace =, staging =, user =}, peak_by, scratch (the most that kernels packed operands into since reset_peak: not in live or peak, as it depends on threads and OpenBLAS); counts: storages, handles, nodes, slots, regions, scopes, functions. Tensors outside a scope that no name holds any more are live until Lua collects them: for a comparison, call collectgarbage() before neap.reset_peak().
 --- ```lua
 --- print(neap.memory_stats().live)
 --- ```
@@ -5191,12 +5191,13 @@ function neap.nn.Identity() end
 ---@param options? { padding_idx?: any, base?: any, dtype?: any, device?: any }
 function neap.nn.Embedding(count, dim, options) end
 
---- `nn.cross_entropy(logits, classes, {ignore_index = nil, reduction = "mean", base = 1})`
+--- `nn.cross_entropy(logits, classes, {weight = nil, ignore_index = nil, reduction = "mean", label_smoothing = 0,
+base = 1})`
 ---
 --- -log softmax(logits)[class]. logits: (N, C), (N, C, ...) or (C); classes: the same without C, int64 from 1 to C (from 0 with base = 0), or a distribution over the classes of the shape of logits. reduction: "mean" over the rows that count, "sum", or "none" for one loss a row. Rows whose class is ignore_index do not count; where none counts the mean is 0. weight = tensor (C): the weight of each class, which the mean divides by; label_smoothing = 0: the part of the target that is spread over all classes (Szegedy and others, 2016).
 ---@param logits neap.Tensor
 ---@param classes neap.Tensor
----@param options? { ignore_index?: any, reduction?: any, base?: any }
+---@param options? { weight?: any, ignore_index?: any, reduction?: any, label_smoothing?: any, base?: any }
 function neap.nn.cross_entropy(logits, classes, options) end
 
 --- `nn.nll_loss(log_probabilities, classes, {ignore_index = nil, reduction = "mean", base = 1})`

@@ -176,7 +176,8 @@ local hook = w:register_hook(function(g) return g * 2 end)]] },
     .. "inputs." },
   { "neap.Function", "neap.Function(name[, {forward =, backward =}]) -> class",
     "A differentiable function of your own. forward(ctx, ...) runs without recording; backward(ctx, g, ...) returns "
-    .. "one gradient per argument of forward, in order; those of trailing non-tensors may be left out.",
+    .. "one gradient per argument of forward, in order; those of trailing non-tensors may be left out. For second "
+    .. "derivatives save arguments and results only: what else forward computed is a constant there.",
     [[local Square = neap.Function "Square"
 function Square.forward(ctx, x) ctx:save_for_backward(x); return x * x end
 function Square.backward(ctx, g) return g * ctx:saved() * 2 end
@@ -336,7 +337,8 @@ assert(last:sum():item() == 4)]] },
     "Bytes: live, peak, reserved, cached, limit, by = {param =, grad =, optimizer =, saved =, temp =, workspace =, "
     .. "staging =, user =}, peak_by, scratch (the most that kernels packed operands into since reset_peak: not in live "
     .. "or peak, as it depends on threads and OpenBLAS); counts: storages, handles, nodes, slots, regions, scopes, "
-    .. "functions.",
+    .. "functions. Tensors outside a scope that no name holds any more are live until Lua collects them: for a "
+    .. "comparison, call collectgarbage() before neap.reset_peak().",
     [[print(neap.memory_stats().live)]] },
   { "neap.reset_peak", "neap.reset_peak([device])", "The peak starts anew at what is live.", [[neap.reset_peak()]] },
   { "neap.memory_limit", "neap.memory_limit(device, bytes[, fn, ...]) -> results | guard",

@@ -1505,16 +1505,16 @@ return {
     {
       name = "neap.uniform_",
       section = "ops",
-      signature = "neap.uniform_(x, low, high[, {generator =}]) -> y",
-      text = "fills x with uniform values in [low, high).",
+      signature = "neap.uniform_(x[, low][, high][, {generator =}]) -> y",
+      text = "fills x with uniform values in [low, high), by default [0, 1).",
       saves = "nothing",
       method = true,
     },
     {
       name = "neap.normal_",
       section = "ops",
-      signature = "neap.normal_(x, mean, std[, {generator =}]) -> y",
-      text = "fills x with normal values.",
+      signature = "neap.normal_(x[, mean][, std][, {generator =}]) -> y",
+      text = "fills x with normal values, by default of mean 0 and std 1.",
       saves = "nothing",
       method = true,
     },
@@ -2509,7 +2509,7 @@ return {
       name = "neap.Function",
       section = "autograd",
       signature = "neap.Function(name[, {forward =, backward =}]) -> class",
-      text = "A differentiable function of your own. forward(ctx, ...) runs without recording; backward(ctx, g, ...) returns one gradient per argument of forward, in order; those of trailing non-tensors may be left out.",
+      text = "A differentiable function of your own. forward(ctx, ...) runs without recording; backward(ctx, g, ...) returns one gradient per argument of forward, in order; those of trailing non-tensors may be left out. For second derivatives save arguments and results only: what else forward computed is a constant there.",
       example = "local Square = neap.Function \"Square\"\nfunction Square.forward(ctx, x) ctx:save_for_backward(x); return x * x end\nfunction Square.backward(ctx, g) return g * ctx:saved() * 2 end\nlocal x = neap.tensor({3.0}, {dtype = \"float64\", requires_grad = true})\nassert(neap.gradcheck(Square, {x}))",
     },
     {
@@ -2752,7 +2752,7 @@ return {
       name = "neap.memory_stats",
       section = "memory",
       signature = "neap.memory_stats([device]) -> table",
-      text = "Bytes: live, peak, reserved, cached, limit, by = {param =, grad =, optimizer =, saved =, temp =, workspace =, staging =, user =}, peak_by, scratch (the most that kernels packed operands into since reset_peak: not in live or peak, as it depends on threads and OpenBLAS); counts: storages, handles, nodes, slots, regions, scopes, functions.",
+      text = "Bytes: live, peak, reserved, cached, limit, by = {param =, grad =, optimizer =, saved =, temp =, workspace =, staging =, user =}, peak_by, scratch (the most that kernels packed operands into since reset_peak: not in live or peak, as it depends on threads and OpenBLAS); counts: storages, handles, nodes, slots, regions, scopes, functions. Tensors outside a scope that no name holds any more are live until Lua collects them: for a comparison, call collectgarbage() before neap.reset_peak().",
       example = "print(neap.memory_stats().live)",
     },
     {
@@ -3124,7 +3124,7 @@ return {
     {
       name = "nn.cross_entropy",
       section = "modules",
-      signature = "nn.cross_entropy(logits, classes, {ignore_index = nil, reduction = \"mean\", base = 1})",
+      signature = "nn.cross_entropy(logits, classes, {weight = nil, ignore_index = nil, reduction = \"mean\", label_smoothing = 0,\nbase = 1})",
       text = "-log softmax(logits)[class]. logits: (N, C), (N, C, ...) or (C); classes: the same without C, int64 from 1 to C (from 0 with base = 0), or a distribution over the classes of the shape of logits. reduction: \"mean\" over the rows that count, \"sum\", or \"none\" for one loss a row. Rows whose class is ignore_index do not count; where none counts the mean is 0. weight = tensor (C): the weight of each class, which the mean divides by; label_smoothing = 0: the part of the target that is spread over all classes (Szegedy and others, 2016).",
     },
     {

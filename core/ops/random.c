@@ -329,10 +329,10 @@ NP_OP(randperm) = {NP_NAMED(randperm), .args = "n:int ; base:base device:device?
 
 /* ---- fills */
 
-/* uniform_(x, low, high, {generator=}): fills x with uniform values in [low, high). */
+/* uniform_(x, low, high, {generator=}): fills x with uniform values in [low, high), by default [0, 1). */
 NP_CPU(uniform_)(np_frame *f) { return fill_floats(f, uniform_f32, uniform_f64, f->attr[0].f, f->attr[1].f); }
 
-/* normal_(x, mean, std, {generator=}): fills x with normal values. */
+/* normal_(x, mean, std, {generator=}): fills x with normal values, by default of mean 0 and std 1. */
 NP_CPU(normal_)(np_frame *f) { return fill_floats(f, normal_f32, normal_f64, f->attr[0].f, f->attr[1].f); }
 
 /* exponential_(x, [lambd = 1], {generator=}): fills x with exponential values of mean 1 / lambd. */
@@ -406,13 +406,13 @@ static bool sample_rate(np_sampler *s, int i)
     return np_sample_unary(s, i);
 }
 NP_OP(uniform_) = {NP_NAMED(uniform_),
-                   .args = "x:T low:float high:float ; generator:gen? -> y:T",
+                   .args = "x:T low:float=0 high:float=1 ; generator:gen? -> y:T",
                    .tags = NP_RANDOM | NP_INPLACE | NP_CHEAP,
                    .infer = uniform_infer,
                    .grad = fill_grad,
                    .sample = sample_fill};
 NP_OP(normal_) = {NP_NAMED(normal_),
-                  .args = "x:T mean:float std:float ; generator:gen? -> y:T",
+                  .args = "x:T mean:float=0 std:float=1 ; generator:gen? -> y:T",
                   .tags = NP_RANDOM | NP_INPLACE | NP_CHEAP,
                   .infer = normal_infer,
                   .grad = fill_grad,

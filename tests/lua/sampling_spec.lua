@@ -120,3 +120,13 @@ describe("normal and exponential_", function()
     assert.equal("E-ARG", (code_of(function() neap.zeros(2):exponential_(0) end)))
   end)
 end)
+
+it("uniform_() and normal_() are rand and randn", function()
+  for name, made in pairs { uniform_ = "rand", normal_ = "randn" } do
+    neap.seed(3)
+    local filled = neap.zeros(50)
+    filled[name](filled)
+    neap.seed(3)
+    assert.is_true(neap.equal(filled, neap[made](50)), name)
+  end
+end)
