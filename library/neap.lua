@@ -5191,13 +5191,12 @@ function neap.nn.Identity() end
 ---@param options? { padding_idx?: any, base?: any, dtype?: any, device?: any }
 function neap.nn.Embedding(count, dim, options) end
 
---- `nn.cross_entropy(logits, classes, {weight = nil, ignore_index = nil, reduction = "mean", label_smoothing = 0,
-base = 1})`
+--- `nn.cross_entropy(logits, classes, {weight =, reduction = "mean", ignore_index =, label_smoothing = 0, base = 1})`
 ---
 --- -log softmax(logits)[class]. logits: (N, C), (N, C, ...) or (C); classes: the same without C, int64 from 1 to C (from 0 with base = 0), or a distribution over the classes of the shape of logits. reduction: "mean" over the rows that count, "sum", or "none" for one loss a row. Rows whose class is ignore_index do not count; where none counts the mean is 0. weight = tensor (C): the weight of each class, which the mean divides by; label_smoothing = 0: the part of the target that is spread over all classes (Szegedy and others, 2016).
 ---@param logits neap.Tensor
 ---@param classes neap.Tensor
----@param options? { weight?: any, ignore_index?: any, reduction?: any, label_smoothing?: any, base?: any }
+---@param options? { weight?: any, reduction?: any, ignore_index?: any, label_smoothing?: any, base?: any }
 function neap.nn.cross_entropy(logits, classes, options) end
 
 --- `nn.nll_loss(log_probabilities, classes, {ignore_index = nil, reduction = "mean", base = 1})`

@@ -3124,7 +3124,7 @@ return {
     {
       name = "nn.cross_entropy",
       section = "modules",
-      signature = "nn.cross_entropy(logits, classes, {weight = nil, ignore_index = nil, reduction = \"mean\", label_smoothing = 0,\nbase = 1})",
+      signature = "nn.cross_entropy(logits, classes, {weight =, reduction = \"mean\", ignore_index =, label_smoothing = 0, base = 1})",
       text = "-log softmax(logits)[class]. logits: (N, C), (N, C, ...) or (C); classes: the same without C, int64 from 1 to C (from 0 with base = 0), or a distribution over the classes of the shape of logits. reduction: \"mean\" over the rows that count, \"sum\", or \"none\" for one loss a row. Rows whose class is ignore_index do not count; where none counts the mean is 0. weight = tensor (C): the weight of each class, which the mean divides by; label_smoothing = 0: the part of the target that is spread over all classes (Szegedy and others, 2016).",
     },
     {

@@ -95,8 +95,7 @@ local function composed(who, input, target, options)
   return reduce_rows(how, rows, weights)
 end
 
---- nn.cross_entropy(logits, classes, {weight = nil, ignore_index = nil, reduction = "mean", label_smoothing = 0,
--- base = 1})
+--- nn.cross_entropy(logits, classes, {weight =, reduction = "mean", ignore_index =, label_smoothing = 0, base = 1})
 -- -log softmax(logits)[class]. logits: (N, C), (N, C, ...) or (C); classes: the same without C, int64 from 1 to C (from
 -- 0 with base = 0), or a distribution over the classes of the shape of logits. reduction: "mean" over the rows that
 -- count, "sum", or "none" for one loss a row. Rows whose class is ignore_index do not count; where none counts the mean
