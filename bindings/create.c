@@ -224,6 +224,7 @@ static int finish(lua_State *L, nl_state *st, nl_handle *h, neap_tensor *t, bool
 {
     if (!t) return nl_raise(L, st, fn);
     h->t = neap_keep(t);
+    if (st->watches) nl_watch_made(st, t);
     if (!grad) return 1;
     if (neap_set_requires_grad(st->c, t, 1)) return nl_raise(L, st, fn);
     nl_know(L, st, -1);

@@ -332,6 +332,9 @@ static int detect_anomaly(lua_State *L)
 {
     nl_state *st = nl_enter(L);
     nl_guard *g = begin(L, st, "detect_anomaly", 1);
+    bool ok = nl_guard_add(g, nl_watch_push(L, st, g, NP_WATCH_NAN)); /* knows the lines */
+    lua_pop(L, 1);
+    if (!ok) return nl_raise(L, st, g->what);
     return run_with(L, st, g, neap_x_push(st->c, NP_AMB_ANOMALY, 1, NULL, "detect_anomaly", g->where), 1);
 }
 

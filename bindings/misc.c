@@ -69,13 +69,13 @@ static int count_ops(lua_State *L)
 
 /* ---- memory */
 
-static const char *const categories[] = {"temp",  "param",     "grad",    "optimizer",
-                                         "saved", "workspace", "staging", "user"};
+const char *const nl_categories[] = {"temp",  "param",     "grad",    "optimizer",
+                                     "saved", "workspace", "staging", "user"};
 
 static void set_categories(lua_State *L, const char *name, const int64_t *v)
 {
     lua_createtable(L, 0, 8);
-    for (int i = 0; i < 8; i++) set_int(L, categories[i], v[i]);
+    for (int i = 0; i < 8; i++) set_int(L, nl_categories[i], v[i]);
     lua_setfield(L, -2, name);
 }
 
@@ -146,7 +146,7 @@ static int set_category(lua_State *L)
     char got[80];
     neap_tensor *t = nl_check_tensor(L, st, 1, "set_category", "the argument");
     for (int i = 0; i < 8; i++) {
-        if (lua_type(L, 2) != LUA_TSTRING || strcmp(lua_tostring(L, 2), categories[i])) continue;
+        if (lua_type(L, 2) != LUA_TSTRING || strcmp(lua_tostring(L, 2), nl_categories[i])) continue;
         neap_set_category(t, (neap_category)i);
         lua_settop(L, 1);
         return 1;

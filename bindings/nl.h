@@ -37,6 +37,7 @@
 typedef struct nl_state nl_state;
 typedef struct nl_scope nl_scope;
 typedef struct nl_callback nl_callback;
+typedef struct nl_watch nl_watch;
 
 /* ---- handles: the userdata of a tensor. User value 1: its anchor. */
 typedef struct nl_note { /* where handles were released; shared by those of one scope */
@@ -166,6 +167,7 @@ struct nl_state {
     nl_handle *seek;   /* nl_tree_has */
     bool found;
     nl_guard *bodies;
+    nl_watch *watches;
     int trampolines;
     nl_run *run;         /* the innermost recompute */
     uint64_t next_frame; /* of running region functions */
@@ -181,10 +183,10 @@ struct nl_state {
     int n_prefix;
     /* addresses of these are registry keys */
     char k_threads, k_by_pointer, k_anchors, k_known, k_parked, k_current, k_names, k_ops, k_log, k_late,
-        k_translate, k_parts, k_selective, k_group;
+        k_translate, k_watches, k_parts, k_selective, k_group;
     char dots, newaxis; /* their addresses are neap.dots and neap.newaxis */
     char k_tensor, k_shape, k_guard, k_node, k_hook, k_generator, k_op, k_cases, k_methods, k_function,
-        k_fctx;
+        k_fctx, k_watch;
 };
 
 #define NL_OPEN_NO_FILES 1u /* SAME as NEAP_LUA_NO_FILES */
@@ -396,6 +398,13 @@ void nl_open_group(lua_State *L, nl_state *st);
 bool nl_can_stop(void *user);
 const char *nl_changed(lua_State *L, nl_state *st, neap_code code); /* what a mismatch error adds, or "" */
 void nl_open_misc(lua_State *L, nl_state *st);
+extern const char *const nl_categories[]; /* SAME-ORDER neap_category */
+/* watch.c. Pushes a watch (core/autograd/watch.h), which guard g, on top before, keeps alive; its entry's id, 0: the
+ * error is pending. */
+uint64_t nl_watch_push(lua_State *L, nl_state *st, nl_guard *g, unsigned flags);
+void nl_watch_made(nl_state *st, neap_tensor *t); /* t was made without an op, while st->watches */
+void nl_watches_close(nl_state *st);
+void nl_open_watch(lua_State *L, nl_state *st);
 void nl_open_files(lua_State *L, nl_state *st);
 void nl_open_optim(lua_State *L, nl_state *st);
 neap_generator *nl_generator_at(lua_State *L, nl_state *st, int idx); /* borrowed, or NULL */

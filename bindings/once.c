@@ -83,7 +83,9 @@ static int once_begin(lua_State *L)
     nl_state *st = nl_enter(L);
     nl_guard *g = nl_guard_new(L, st, "checkpoint.once");
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        int64_t value = kinds[i] == NP_AMB_REGION ? (int64_t)st->next_frame : 0;
+        int64_t value = kinds[i] == NP_AMB_REGION  ? (int64_t)st->next_frame
+                        : kinds[i] == NP_AMB_TRACE ? NP_TRACE_BELOW
+                                                   : 0;
         if (!nl_guard_add(g, neap_x_push(st->c, kinds[i], value, NULL, "checkpoint.once", g->where)))
             return nl_raise(L, st, "checkpoint.once");
     }

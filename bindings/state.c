@@ -262,6 +262,7 @@ void nl_state_close(lua_State *L, nl_state *st)
         s = s->next;
         if (s == &st->root) break;
     }
+    nl_watches_close(st);
     nl_callbacks_detach(st);
     restore_host(st);
     free(st->ops);
@@ -295,6 +296,7 @@ static void make_tables(lua_State *L, nl_state *st)
     weak_table(L, "v", &st->k_by_pointer);
     weak_table(L, "v", &st->k_anchors);
     weak_table(L, "v", &st->k_known);
+    weak_table(L, "v", &st->k_watches);
     weak_table(L, "k", &st->k_names);
     weak_table(L, "k", &st->k_parts);
     lua_createtable(L, NL_PARKED, 0);

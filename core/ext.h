@@ -4,7 +4,7 @@
 #ifndef NP_EXT_H
 #define NP_EXT_H
 
-#include "autograd/autograd.h"
+#include "autograd/watch.h"
 
 /* ---- registry */
 NEAP_API int neap_x_op_count(void);

@@ -22,6 +22,10 @@ local CSV = {}
 local Loader = {}
 ---@class neap.Progress
 local Progress = {}
+---@class neap.Profile
+local Profile = {}
+---@class neap.MemoryProfile
+local MemoryProfile = {}
 ---@class neap.Plot
 local Plot = {}
 ---@class neap.Log
@@ -4532,7 +4536,12 @@ function neap.autocast(dtype, options, fn, ...) end
 
 --- `neap.detect_anomaly([fn, ...]) -> results | guard`
 ---
---- Backward stops at the first gradient that holds a NaN and names the op whose formula gave it [E-ANOMALY].
+--- Backward stops at the first gradient that holds a NaN and names the op whose formula gave it, the line that called the op, and op and line of the first NaN in the forward, if there was one [E-ANOMALY]. Ops that ran before it was on have no line. Every result is looked through: slow.
+--- ```lua
+--- local x = neap.zeros({2}, {requires_grad = true})
+--- local ok, err = pcall(neap.detect_anomaly, function() x:square():sqrt():sum():backward() end)
+--- assert(neap.error_code(err) == "E-ANOMALY")
+--- ```
 ---@param fn? function
 ---@param ... any
 ---@return any
@@ -4809,6 +4818,49 @@ function neap.count_ops(fn, ...) end
 ---@param reset? any
 ---@return table
 function neap.counters(reset) end
+
+--- `report:save(path)`
+---
+--- Writes the events as a Chrome trace: JSON that chrome://tracing and ui.perfetto.dev show.
+---@param path string
+function Profile:save(path) end
+
+--- `neap.profile(fn, ...) -> report, results`
+---
+--- Runs fn(...) and notes every kernel that runs, also in backward and recomputes. The report prints as two tables, by op and by script line; what runs in backward belongs to the line that called the op. Fields: ops and lines, lists in descending order of time and tables by name, of {name, calls, forward, backward, recompute (calls of each), seconds, bytes (made for results)}; events, a list of {op, line ("?": unknown), phase, start, seconds, bytes}; seconds (in kernels), wall (in all), bytes. Time is that of the kernel's call: a GPU may still be at work then. Calls are those that neap.count_ops counts: views and stored values of selective checkpoints run no kernel. local report, y = neap.profile(function(x) return x:exp():sum() end, x); print(report)
+---@param fn function
+---@param ... any
+---@return any, any
+function neap.profile(fn, ...) end
+
+--- `neap.memory.report([device]) -> report`
+---
+--- Who holds memory now: a table that prints as one. Fields, in bytes: live, peak, by and peak_by (by category); scopes, a list of {name, handles, bytes}, innermost first: the handles of each scope that is open, a storage under several counted in the first; unhandled, what no handle holds: values saved in graphs, gradients, state of optimizers; inside neap.memory.profile and neap.detect_leaks also lines, as there. neap.reset_peak() starts the peak anew. print(neap.memory.report())
+---@param device? string
+---@return any
+function neap.memory.report(device) end
+
+--- `report:save(path)`
+---
+--- Writes the live bytes over the kernels that ran, in all and by category, as an SVG plot.
+---@param path string
+function MemoryProfile:save(path) end
+
+--- `neap.memory.profile(fn, ...) -> report, results`
+---
+--- Runs fn(...) and notes who holds memory, on the default device. The report prints as tables, by category and by the line and op that made what lived at the peak or is left. Fields, in bytes: held (live before fn), peak and peak_by (of fn alone: the peak starts anew), by (at the end), lines, a list of {line, op, storages (left), now (at the end), peak}; peak_op and peak_line, whose results raised the peak last (nil: no op's); timeline, for each kernel in order its op, line and by. What is made without an op has a line when the script makes it, as neap.zeros does, and none when the engine does, as the first gradient. report:save "memory.svg" draws the timeline. local report = neap.memory.profile(step, batch); print(report)
+---@param fn function
+---@param ... any
+---@return any, any
+function neap.memory.profile(fn, ...) end
+
+--- `neap.detect_leaks(fn, ...) -> report`
+---
+--- Calls fn(...) once, so that caches are warm, and then three times with a full collection after each. Does what is live grow every time? Fields: ok (nothing does), grows, a table of what a call leaves on average, of bytes, storages, nodes, regions, handles, functions and scopes; lines, a list of {line, op, storages, now (bytes)}: where the tensors were made that are left of the three calls. fn's results are dropped. In tests: local report = neap.detect_leaks(step, batch); assert(report.ok, tostring(report))
+---@param fn function
+---@param ... any
+---@return any
+function neap.detect_leaks(fn, ...) end
 
 --- `nn.ReLU() -> module`
 ---

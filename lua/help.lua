@@ -231,7 +231,12 @@ end]] },
 local y = neap.autocast("bfloat16", function() return w:matmul(w) end)
 assert(y.dtype == "bfloat16" and neap.grad(y:sum(), w).dtype == "float32")]] },
   { "neap.detect_anomaly", "neap.detect_anomaly([fn, ...]) -> results | guard",
-    "Backward stops at the first gradient that holds a NaN and names the op whose formula gave it [E-ANOMALY]." },
+    "Backward stops at the first gradient that holds a NaN and names the op whose formula gave it, the line that "
+    .. "called the op, and op and line of the first NaN in the forward, if there was one [E-ANOMALY]. Ops that ran "
+    .. "before it was on have no line. Every result is looked through: slow.",
+    [[local x = neap.zeros({2}, {requires_grad = true})
+local ok, err = pcall(neap.detect_anomaly, function() x:square():sqrt():sum():backward() end)
+assert(neap.error_code(err) == "E-ANOMALY")]] },
   { "neap.saved_tensors_hooks", "neap.saved_tensors_hooks(pack, unpack[, fn, ...]) -> results | guard",
     "What pack(tensor) returns is kept for backward in the tensor's place; unpack gets it and returns a tensor.",
     [[local x = neap.ones(2, {requires_grad = true})
@@ -481,6 +486,8 @@ help.internal = {
   read_csv = "data.csv", clip_grad_norm = "optim.clip_grad_norm_", clip_grad_value = "optim.clip_grad_value_",
   set_category = "accounting", set_data = "Module:to", isatty = "neap.progress",
   terminal_width = "neap.progress", dtypes = "Module:to",
+  watch_begin = "neap.profile, neap.memory", watch_running = "neap.memory.report", memory_holders = "neap.memory",
+  collect_all = "neap.detect_leaks",
 }
 
 --- What to do about an error, by its code.

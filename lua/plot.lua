@@ -181,16 +181,7 @@ function methods:svg() return getmetatable(self).svg end
 
 --- Writes the SVG file; returns the plot.
 function methods:save(path)
-  util.path("plot:save", path)
-  local file, why = io.open(path, "wb")
-  if not file then util.fail("E-IO", "plot:save: cannot open %s", why) end
-  local ok, trouble = file:write(self:svg())
-  if ok then
-    ok, trouble = file:close()
-  else
-    file:close()
-  end
-  if not ok then util.fail("E-IO", "plot:save: cannot write %s: %s", path, tostring(trouble)) end
+  util.write("plot:save", path, self:svg())
   return self
 end
 

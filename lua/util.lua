@@ -84,6 +84,48 @@ function util.path(who, path)
   return path
 end
 
+--- Writes a whole file, or raises E-IO.
+function util.write(who, path, text)
+  util.path(who, path)
+  local file, why = io.open(path, "wb")
+  if not file then util.fail("E-IO", "%s: cannot open %s", who, why) end
+  local ok, trouble = file:write(text)
+  if ok then
+    ok, trouble = file:close()
+  else
+    file:close()
+  end
+  if not ok then util.fail("E-IO", "%s: cannot write %s: %s", who, path, tostring(trouble)) end
+end
+
+--- "1.5 KiB"
+function util.bytes(n)
+  if math.abs(n) < 1024 then return ("%d B"):format(n) end
+  if math.abs(n) < 1 << 20 then return ("%.1f KiB"):format(n / 1024) end
+  return ("%.1f MiB"):format(n / (1 << 20))
+end
+
+--- The lines of a table out of rows of cells, heads first: `left` columns stand left, the others right. Under the
+-- heads is a rule, which is the second result.
+function util.columns(rows, left)
+  local widths, lines, total = {}, {}, 0
+  for _, row in ipairs(rows) do
+    for c, cell in ipairs(row) do widths[c] = math.max(widths[c] or 0, utf8.len(cell) or #cell) end
+  end
+  for c = 1, #widths do total = total + widths[c] + (c > 1 and 2 or 0) end
+  for i, row in ipairs(rows) do
+    local cells = {}
+    for c, cell in ipairs(row) do
+      local pad = (" "):rep(widths[c] - (utf8.len(cell) or #cell))
+      cells[c] = c <= left and cell .. pad or pad .. cell
+    end
+    lines[i] = table.concat(cells, "  "):gsub(" +$", "")
+  end
+  local rule = ("-"):rep(total)
+  table.insert(lines, 2, rule)
+  return lines, rule
+end
+
 --- Checks an option table: a table with string keys among `known`. Returns it, or an empty one for nil.
 -- @param who the function's name for messages
 -- @param known a list of the option names

@@ -59,6 +59,7 @@ local function objects(neap)
     Generator = neap.generator(1), Op = neap.ops.add, Module = nn.Linear(1, 1),
     Optimizer = optim.SGD({ w }, { lr = 1 }), Dataset = set, Loader = data.loader(set), CSV = csv,
     Progress = neap.progress(1), Log = log,
+    Profile = neap.profile(function() end), MemoryProfile = neap.memory.profile(function() end),
     Group = neap.checkpoint.GraphExecGroup(), Plot = neap.plot.line { loss = { 1, 2 } },
   }
 end
@@ -101,13 +102,13 @@ local function runtime_names(neap, made)
       end
     end
   end
-  local skip = { nn = true, optim = true, data = true, checkpoint = true, log = true, plot = true }
+  local skip = { nn = true, optim = true, data = true, checkpoint = true, log = true, plot = true, memory = true }
   for key in pairs(help.internal) do skip[key] = true end
   list("neap.", neap, skip)
   list("Tensor:", neap.methods)
   for _, op in ipairs(neap.ops) do names[#names + 1] = "neap." .. op.name end
   for _, part in ipairs({ "nn", "optim", "data", "checkpoint" }) do list(part .. ".", neap[part]) end
-  for _, part in ipairs({ "log", "plot", "pp" }) do
+  for _, part in ipairs({ "log", "plot", "pp", "memory" }) do
     if type(neap[part]) == "table" then list("neap." .. part .. ".", neap[part]) end
   end
   for kind, object in pairs(made) do

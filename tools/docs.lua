@@ -27,7 +27,7 @@ docs.sections = {
   { "autograd", "Autograd", "Gradients, hooks, functions of your own." },
   { "contexts", "Contexts", "Each takes its own arguments, then an optional function to run inside." },
   { "checkpoint", "Checkpoint", "What happens inside fn is computed again in backward instead of kept." },
-  { "memory", "Memory", "Scopes, counts, limits." },
+  { "memory", "Memory and measuring", "Scopes, counts, limits, profiles, leaks." },
   { "modules", "Modules", "neap.nn: modules, layers, losses, initialisation." },
   { "optim", "Optimizers", "neap.optim: optimizers, schedules, clipping." },
   { "data", "Data, logs, plots", "neap.data, neap.log, neap.plot, neap.progress, neap.pp." },
@@ -157,6 +157,9 @@ end
 local lua_sources = {
   { file = "lua/tensor_ext.lua", section = "tensors", owners = { ext = "neap." }, methods = true },
   { file = "lua/checkpoint.lua", section = "checkpoint", owners = { checkpoint = "checkpoint." } },
+  { file = "lua/profile.lua", section = "memory", owners = { methods = "Profile:" } },
+  { file = "lua/memory.lua", section = "memory", owners = { memory = "neap.memory.", methods = "MemoryProfile:" } },
+  { file = "lua/detect_leaks.lua", section = "memory", owners = {} },
   { file = "lua/nn/module.lua", section = "modules", owners = { M = "nn.", Module = "Module:" } },
   { file = "lua/nn/linear.lua", section = "modules", owners = {}, head = true },
   { file = "lua/nn/activation.lua", section = "modules", owners = {} },
@@ -190,7 +193,7 @@ local lua_sources = {
 local not_public = { ["nn.wrap"] = true, ["Module:init"] = true }
 
 local variables = { Module = "m", Optimizer = "opt", Dataset = "dataset", CSV = "csv", Loader = "batches",
-  Progress = "bar", Plot = "plot", Tensor = "x" }
+  Progress = "bar", Plot = "plot", Tensor = "x", Profile = "report", MemoryProfile = "report" }
 
 -- Blocks of `---` comments: { { texts }, following code line }. One block may hold several `---` lines.
 local function comment_blocks(text)
@@ -557,6 +560,10 @@ local CSV = {}
 local Loader = {}
 ---@class neap.Progress
 local Progress = {}
+---@class neap.Profile
+local Profile = {}
+---@class neap.MemoryProfile
+local MemoryProfile = {}
 ---@class neap.Plot
 local Plot = {}
 ---@class neap.Log

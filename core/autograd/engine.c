@@ -6,8 +6,8 @@
  * descending node order, with one add kernel: the same bits for any thread count and checkpoint policy.
  * A node's scratch (np_record) belongs to the pass; nested passes stack their records on the node.
  * What the engine does not know: any single op, and how slots keep their values. */
-#include "autograd/autograd.h"
 #include "autograd/custom.h"
+#include "autograd/watch.h"
 
 typedef struct np_record {
     struct neap_node *node;
@@ -27,6 +27,7 @@ typedef struct np_pass {
     np_pass_facts facts;
     neap_ctx *c;
     struct np_pass *outer;
+    const struct neap_node *running; /* its backward runs */
     np_record *all;
     np_record **heap;
     size_t n_heap, cap_heap;
@@ -40,6 +41,7 @@ typedef struct np_pass {
 } np_pass;
 
 const np_pass_facts *np_current_pass(neap_ctx *c) { return c->pass ? &c->pass->facts : NULL; }
+const struct neap_node *np_running_node(const neap_ctx *c) { return c->pass ? c->pass->running : NULL; }
 
 static size_t record_size(const struct neap_node *n)
 {
@@ -579,6 +581,14 @@ static bool hand_out(np_pass *p, struct neap_node *n, neap_tensor **dx)
 
 #define FEW_INPUTS 8
 
+static bool fail_anomaly(neap_ctx *c, const struct neap_node *n, int i)
+{
+    char about[300];
+    np_watch_about(c, n, about, sizeof about);
+    return np_fail(c, NEAP_E_ANOMALY, "the backward of %s gives NaN as the gradient of its argument %d%s",
+                   neap_node_name(n), i + c->base, about);
+}
+
 /* detect_anomaly: the op whose formula first gives a NaN is named. */
 static bool check_anomaly(np_pass *p, const struct neap_node *n, neap_tensor *const *dx)
 {
@@ -592,10 +602,7 @@ static bool check_anomaly(np_pass *p, const struct neap_node *n, neap_tensor *co
         bool ok = any && neap_item(c, any, &found) == 0;
         np_drop(nan), np_drop(any);
         if (!ok) return false;
-        if (found)
-            return np_fail(c, NEAP_E_ANOMALY,
-                           "the backward of %s gives NaN as the gradient of its argument %d",
-                           neap_node_name(n), i + c->base);
+        if (found) return fail_anomaly(c, n, i);
     }
     return true;
 }
@@ -616,12 +623,14 @@ static bool run_backward(np_pass *p, np_record *r)
         np_record *cr = n->next[i].node ? n->next[i].node->record : NULL;
         need[i] = cr && (cr->exec || cr->target);
     }
+    p->running = n;
     bool ok = n->is_custom ? np_custom_backward(c, n, r->buf, dx, need) : run_formula(p, n, r->buf, dx, need);
     if (ok && !p->facts.keep_graph) {
         for (int k = 0; k < n->n_slots; k++) np_slot_release(c, &n->slots[k]);
     }
     if (ok && c->ambient.n > 1) ok = check_anomaly(p, n, dx); /* the pass itself is one entry */
     if (ok && n->hooks) ok = run_node_hooks(p, n, dx, r->buf);
+    p->running = NULL;
     for (int j = 0; j < n->n_out; j++) np_drop(r->buf[j]), r->buf[j] = NULL;
     if (ok) {
         ok = hand_out(p, n, dx);
@@ -715,7 +724,9 @@ static bool run_pass(neap_ctx *c, np_pass *p, const np_edge *roots, neap_tensor 
     const np_ambient_kind off[] = {NP_AMB_TRACE, NP_AMB_CAST}; /* formulas are neither followed nor cast */
     uint64_t ids[2] = {0};
     for (int k = 0; k < 2; k++)
-        if (np_ambient_get(c, off[k])) ids[k] = np_ambient_push(c, off[k], 0, NULL, "backward", NULL);
+        if (np_ambient_get(c, off[k]))
+            ids[k] = np_ambient_push(c, off[k], off[k] == NP_AMB_TRACE ? np_trace_value(c) : 0, NULL,
+                                     "backward", NULL);
     bool ok = !np_pending(c) && (!p->sink_node || place_sinks(p, p->sink_node, p->leaves, p->n_leaves));
     ok = ok && prepare(p, roots, grads, n_roots);
     while (ok && p->n_heap) ok = run_record(p, heap_pop(p));

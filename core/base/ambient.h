@@ -29,7 +29,7 @@ typedef enum np_ambient_kind {
     NP_AMB_EARLY_STOP, /* value: 0 or 1 */
     NP_AMB_CATEGORY,   /* value: neap_category of new storages */
     NP_AMB_ANOMALY,    /* value: 0 or 1 */
-    NP_AMB_TRACE,      /* payload: np_tracer, told of every op */
+    NP_AMB_TRACE,      /* payload: np_tracer or np_watch, told of every op; value: autograd/watch.h */
     NP_AMB_ORIGIN, /* value: newest storage, payload: pass when it began; in force: origins are noted (origin.h) */
     NP_AMB_DEBUG, /* value: set_checkpoint_debug_enabled: 0, 1, or -1 for unset */
     NP_N_AMBIENT

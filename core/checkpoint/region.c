@@ -1,6 +1,7 @@
 /* region.c - the life of a region: its forward, its markers, its end. Recomputing is recompute.c.
  * See region.h for who owns whom. */
 #include "checkpoint/region.h"
+#include "autograd/watch.h"
 #include "checkpoint/oplog.h"
 #include "checkpoint/recompute.h"
 #include "checkpoint/selective.h"
@@ -240,7 +241,7 @@ neap_region *neap_region_begin(neap_ctx *c, const neap_region_opts *o, neap_tens
         if (!r->ranges_id) goto fail;
     }
     if (r->log) {
-        r->trace_id = np_ambient_push(c, NP_AMB_TRACE, 0, &r->log->tracer, r->name, NULL);
+        r->trace_id = np_ambient_push(c, NP_AMB_TRACE, np_trace_value(c), &r->log->tracer, r->name, NULL);
         if (!r->trace_id) goto fail;
     }
     r->first_storage = c->next_storage;

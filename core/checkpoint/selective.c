@@ -7,6 +7,8 @@
  * is E-SAC-DRY. Entries count as consumed only when the whole recompute has succeeded. */
 #include "checkpoint/selective.h"
 
+#include "autograd/watch.h"
+
 #include <stdio.h>
 
 /* ---- entries */
@@ -77,7 +79,7 @@ static bool push_off(neap_ctx *c, uint64_t ids[N_OFF])
     ids[0] = np_ambient_push(c, NP_AMB_GRAD, 0, NULL, "a policy", NULL);
     ids[1] = ids[0] ? np_ambient_push(c, NP_AMB_MODE, 0, NULL, "a policy", NULL) : 0;
     ids[2] = ids[1] ? np_ambient_push(c, NP_AMB_INNER, 0, NULL, "a policy", NULL) : 0;
-    ids[3] = ids[2] ? np_ambient_push(c, NP_AMB_TRACE, 0, NULL, "a policy", NULL) : 0;
+    ids[3] = ids[2] ? np_ambient_push(c, NP_AMB_TRACE, np_trace_value(c), NULL, "a policy", NULL) : 0;
     return ids[3] != 0;
 }
 

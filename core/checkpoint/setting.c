@@ -4,6 +4,8 @@
  * mode around the backward does not see the ops of the recompute a second time, nor change them. */
 #include "checkpoint/setting.h"
 
+#include "autograd/watch.h"
+
 static int64_t value_of(neap_ctx *c, np_ambient_kind kind, int64_t unset)
 {
     np_ambient_entry *e = np_ambient_get(c, kind);
@@ -54,8 +56,8 @@ bool np_setting_enter(neap_ctx *c, const np_setting *s, np_range_log *ranges, np
               push(c, e, NP_AMB_DTYPE, s->dtype, NULL, where) &&
               push(c, e, NP_AMB_DEVICE, s->device, NULL, where) &&
               push(c, e, NP_AMB_CAST, s->cast, NULL, where) && push(c, e, NP_AMB_REGION, 0, ranges, where) &&
-              push(c, e, NP_AMB_TRACE, 0, tracer, where) && push(c, e, NP_AMB_INNER, 0, NULL, where) &&
-              push(c, e, NP_AMB_MODE, 0, NULL, where);
+              push(c, e, NP_AMB_TRACE, np_trace_value(c), tracer, where) &&
+              push(c, e, NP_AMB_INNER, 0, NULL, where) && push(c, e, NP_AMB_MODE, 0, NULL, where);
     for (size_t i = s->n_modes; ok && i-- > 0;) ok = push(c, e, NP_AMB_MODE, 0, &s->modes[i], where);
     if (!ok) np_setting_leave(c, e);
     return ok;

@@ -3,7 +3,7 @@
  * Order: op modes -> autocast -> check and infer (an error here has no side effect) -> record the node and pack inputs ->
  * inner mode (may put a stored value in the kernel's place) -> allocate -> kernel -> pack results. Packing
  * after the kernel has filled its results is structure here, not discipline anywhere else. */
-#include "autograd/autograd.h"
+#include "autograd/watch.h"
 
 #define NP_MAX_IN_COPIES 8 /* tensor inputs of an in-place op, at most */
 
@@ -145,7 +145,8 @@ static NP_APART bool check_not_dry(np_frame *f)
     return true;
 }
 
-static NP_INLINE bool compute(np_frame *f, const np_op *impl, np_kernel kernel, bool inplace)
+/* watched: somebody wants to know which kernels run, and how long (watch.h). */
+static NP_INLINE bool compute(np_frame *f, const np_op *impl, np_kernel kernel, bool inplace, bool watched)
 {
     neap_ctx *c = f->c;
     if (is_view(f)) return make_view(f);
@@ -153,26 +154,27 @@ static NP_INLINE bool compute(np_frame *f, const np_op *impl, np_kernel kernel, 
     if (c->n_dry && !check_not_dry(f)) return false;
     if (!allocate(f, inplace)) return false;
     c->counts[f->op->index].kernels++;
-    if (!kernel(f))
+    if (!(watched ? np_watch_kernel(f, kernel) : kernel(f)))
         np_fail(c, NEAP_E_INTERNAL, "the kernel failed without saying why"); /* unless it said so */
     return !np_pending(c);
 }
 
 static NP_INLINE bool inner_or_compute(np_frame *f, const np_ambient_entry *inner, const np_op *impl,
-                                       np_kernel kernel, bool inplace)
+                                       np_kernel kernel, bool inplace, bool watched)
 {
     if (inner && inner->payload) {
         np_mode *m = inner->payload;
         return m->call(f->c, m->user, f, inner->id);
     }
-    return compute(f, impl, kernel, inplace);
+    return compute(f, impl, kernel, inplace, watched);
 }
 
 bool np_compute_below(np_frame *f, uint64_t id)
 {
     const np_op *impl = impl_of(f->op);
+    const np_ambient_entry *e = np_ambient_get(f->c, NP_AMB_TRACE);
     return inner_or_compute(f, np_ambient_below(f->c, NP_AMB_INNER, id), impl, find_kernel(f, impl),
-                            (f->op->tags & NP_INPLACE) != 0);
+                            (f->op->tags & NP_INPLACE) != 0, e && e->value);
 }
 
 /* Counters of random ops. Streams only move forward: a call that fails later keeps its range. */
@@ -208,16 +210,17 @@ static NP_APART bool check_stale_views(np_frame *f)
     return true;
 }
 
-/* Whoever follows the sequence of ops (determinism checks, debug) sees each one here, checked but not yet run. */
-static inline void trace(np_frame *f)
+/* Whoever follows the sequence of ops (determinism checks, debug, profile) sees each one here, checked but not yet
+ * run. Does somebody want to be told of kernels, too? */
+static inline bool trace(np_frame *f)
 {
-    np_ambient_entry *e = np_ambient_get(f->c, NP_AMB_TRACE);
-    np_tracer *t = e ? e->payload : NULL;
-    if (t) t->op(f->c, t->user, f);
+    const np_ambient_entry *e = np_ambient_get(f->c, NP_AMB_TRACE);
+    return e && np_watch_tell(f->c, e, f);
 }
 
 /* A call that infer has described, from here on. */
-static NP_INLINE bool perform(np_frame *f, const np_op_facts *facts, bool recording, bool inplace)
+static NP_INLINE bool perform(np_frame *f, const np_op_facts *facts, bool recording, bool inplace,
+                              bool watched)
 {
     neap_ctx *c = f->c;
     const np_op *impl = impl_of(f->op);
@@ -235,7 +238,7 @@ static NP_INLINE bool perform(np_frame *f, const np_op_facts *facts, bool record
 
     np_operands operands;
     bool ok = (!inplace || separate(f, &operands)) &&
-              inner_or_compute(f, np_ambient_get(c, NP_AMB_INNER), impl, kernel, inplace);
+              inner_or_compute(f, np_ambient_get(c, NP_AMB_INNER), impl, kernel, inplace, watched);
     if (inplace) rejoin(f, &operands);
     const np_ambient_entry *origins = np_ambient_get(c, NP_AMB_ORIGIN);
     if (ok && origins) np_origin_note(f, facts, origins);
@@ -244,9 +247,9 @@ static NP_INLINE bool perform(np_frame *f, const np_op_facts *facts, bool record
     return ok;
 }
 
-static NP_APART bool perform_inplace(np_frame *f, const np_op_facts *facts, bool recording)
+static NP_APART bool perform_inplace(np_frame *f, const np_op_facts *facts, bool recording, bool watched)
 {
-    return perform(f, facts, recording, true);
+    return perform(f, facts, recording, true, watched);
 }
 
 /* touched: an operand has an autograd part. */
@@ -256,10 +259,10 @@ static NP_INLINE bool run(np_frame *f, const np_op_facts *facts, bool touched)
     f->n_out = facts->n_out;
     if (!impl->infer(f))
         return np_fail(f->c, NEAP_E_INTERNAL, "infer failed without saying why"); /* unless it said so */
-    trace(f);
+    const bool watched = trace(f);
     const bool recording = touched && records(f, impl);
-    if (f->op->tags & NP_INPLACE) return perform_inplace(f, facts, recording);
-    return perform(f, facts, recording, false);
+    if (f->op->tags & NP_INPLACE) return perform_inplace(f, facts, recording, watched);
+    return perform(f, facts, recording, false, watched);
 }
 
 /* Names the argument that is not there. */

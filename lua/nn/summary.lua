@@ -42,33 +42,19 @@ local function watch(modules, note, fn)
   fn()
 end
 
-local function bytes_text(n)
-  if n < 1024 then return ("%d B"):format(n) end
-  if n < 1 << 20 then return ("%.1f KiB"):format(n / 1024) end
-  return ("%.1f MiB"):format(n / (1 << 20))
-end
-
 local function text_of(s)
   local heads = { "module", "output", "parameters" }
-  local lines, widths = { heads }, { #heads[1], #heads[2], #heads[3] }
+  local cells = { heads }
   for _, row in ipairs(s.rows) do
-    lines[#lines + 1] = { ("  "):rep(row.depth) .. row.name .. row.class, row.output or "",
+    cells[#cells + 1] = { ("  "):rep(row.depth) .. row.name .. row.class, row.output or "",
       row.parameters > 0 and tostring(row.parameters) or "" }
   end
-  for _, line in ipairs(lines) do
-    for c = 1, 3 do widths[c] = math.max(widths[c], utf8.len(line[c]) or #line[c]) end
-  end
-  local format = ("%%-%ds  %%-%ds  %%%ds"):format(widths[1], widths[2], widths[3])
-  for i, line in ipairs(lines) do
-    lines[i] = format:format(line[1], line[2], line[3]):gsub(" +$", "")
-  end
-  local rule = ("-"):rep(widths[1] + widths[2] + widths[3] + 4)
-  table.insert(lines, 2, rule)
+  local lines, rule = util.columns(cells, 2)
   lines[#lines + 1] = rule
-  lines[#lines + 1] = ("%d parameters, %d of them trained, %s"):format(s.parameters, s.trained, bytes_text(s.bytes))
+  lines[#lines + 1] = ("%d parameters, %d of them trained, %s"):format(s.parameters, s.trained, util.bytes(s.bytes))
   if s.saved then
     lines[#lines + 1] = ("a forward pass keeps %s for backward, at most %s at once beside the parameters"):format(
-      bytes_text(s.saved), bytes_text(s.peak))
+      util.bytes(s.saved), util.bytes(s.peak))
   end
   return table.concat(lines, "\n")
 end
