@@ -159,8 +159,7 @@ static void unknown_option(lua_State *L, nl_state *st, const char *fn, const cha
     char list[300] = "";
     while (names[n]) n++;
     const char *here = nl_translate(L, st, "options", key);
-    if (here)
-        nl_error(L, st, NEAP_E_UNKNOWN_OPTION, "neap.%s: unknown option '%s'%s", fn, key, here);
+    if (here) nl_error(L, st, NEAP_E_UNKNOWN_OPTION, "neap.%s: unknown option '%s'%s", fn, key, here);
     const char *near = nl_nearest(key, names, n);
     if (near)
         nl_error(L, st, NEAP_E_UNKNOWN_OPTION, "neap.%s: unknown option '%s'; did you mean '%s'?", fn, key,

@@ -287,9 +287,11 @@ static int filled(lua_State *L, fill_kind kind, const char *fn)
     made m = read_made(L, st, opts, fn);
     neap_dtype d = m.dtype < 0 ? neap_x_default_dtype(st->c) : (neap_dtype)m.dtype;
     nl_handle *h = nl_new_handle(L, st);
+    int base = nl_set_base(st, 1);
     neap_tensor *t = kind == FILL_EMPTY   ? neap_empty(st->c, ndim, shape, d, m.device)
                      : kind == FILL_ZEROS ? neap_zeros(st->c, ndim, shape, d, m.device)
                                           : neap_full(st->c, ndim, shape, 1, d, m.device);
+    nl_set_base(st, base);
     return finish(L, st, h, t, m.grad, fn);
 }
 
@@ -326,7 +328,10 @@ static int full(lua_State *L)
                         "neap.full: %lld is beyond 2^53; use neap.tensor for exact large integers",
                         (long long)lua_tointeger(L, 2));
     nl_handle *h = nl_new_handle(L, st);
-    return finish(L, st, h, neap_full(st->c, ndim, shape, v, d, m.device), m.grad, "full");
+    int base = nl_set_base(st, 1);
+    neap_tensor *t = neap_full(st->c, ndim, shape, v, d, m.device);
+    nl_set_base(st, base);
+    return finish(L, st, h, t, m.grad, "full");
 }
 
 /* arange(first, last [, step]): both ends included, as in a for loop. */

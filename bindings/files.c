@@ -76,6 +76,13 @@ static int save(lua_State *L)
     if (lua_type(L, 2) != LUA_TTABLE)
         return nl_error(L, st, NEAP_E_ARG, "neap.save: needs a table of tensors by name, got %s",
                         nl_kind(L, 2, got, sizeof got));
+    if (lua_getmetatable(L, 2)) { /* its fields are not those of a plain table: nothing would be saved */
+        if (lua_getfield(L, 2, "state_dict") == LUA_TFUNCTION)
+            return nl_error(L, st, NEAP_E_ARG,
+                            "neap.save: needs a table of tensors by name; of a module or an optimizer save "
+                            "what x:state_dict() gives");
+        lua_pop(L, 2);
+    }
     lua_settop(L, 3);
     const char **meta = read_metadata(L, st, &n_meta);
     nl_sorted_keys(L, st, 2, "save");

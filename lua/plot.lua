@@ -181,6 +181,10 @@ function methods:svg() return getmetatable(self).svg end
 
 --- Writes the SVG file; returns the plot.
 function methods:save(path)
+  local other = util.path("plot:save", path):lower():match("%.(%a+)$")
+  if other == "png" or other == "pdf" or other == "jpg" or other == "jpeg" then
+    util.fail("E-ARG", "plot:save: writes SVG, not %s: name the file .svg", other:upper())
+  end
   util.write("plot:save", path, self:svg())
   return self
 end

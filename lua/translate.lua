@@ -55,16 +55,20 @@ translate.modules = {
 --- Fields of a neap.Function and of its ctx.
 translate.functions = { apply = "a call of the class: Name(x)", saved_tensors = "ctx:saved()" }
 
+--- Fields of optimizers.
+translate.optimizers = { param_groups = "opt.groups", state = "opt:state_dict()" }
+
 --- Options.
 translate.options = {
   unbiased = "correction = 0 for unbiased = False", alpha = "x + y * alpha", axis = "dim, by position",
   rounding_mode = "a // b for floor, (a / b):trunc() for trunc", decimals = "(x * 100):round() / 100",
   betas = "beta1 and beta2", line_search_fn = "line_search", num_classes = "classes, by position",
+  eta_min = "min", T_max = "total", total_iters = "total", step_size = "every", gamma = "factor", milestones = "at",
   collate_fn = "map, a function of the batch", out = "y:copy_(result)",
 }
 
 --- "; here PyTorch's 'long' is x:to("int64")", or nil.
--- @param kind the table to look in: "names", "modules", "functions", "options" or "dtypes"
+-- @param kind the table to look in: "names", "modules", "functions", "optimizers", "options" or "dtypes"
 function translate.text(kind, name)
   local found = translate[kind][name]
   return found and ("; here PyTorch's '%s' is %s"):format(name, kind == "dtypes" and ("%q"):format(found) or found)

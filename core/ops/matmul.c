@@ -79,11 +79,14 @@ static bool same_dtype(np_frame *f)
     const neap_tensor *a = f->in[0];
     if (a->dtype == NEAP_BOOL)
         return np_fail(f->c, NEAP_E_DTYPE, "bool tensors have no product; convert with :to(\"float32\")");
-    for (int i = 1; i < f->n_in; i++)
-        if (f->in[i] && f->in[i]->dtype != a->dtype)
-            return np_fail(f->c, NEAP_E_DTYPE, "the operands are %s and %s; convert one with :to(\"%s\")",
-                           np_dtype_name((neap_dtype)a->dtype), np_dtype_name((neap_dtype)f->in[i]->dtype),
-                           np_dtype_name((neap_dtype)a->dtype));
+    for (int i = 1; i < f->n_in; i++) {
+        const neap_tensor *b = f->in[i];
+        if (!b || b->dtype == a->dtype) continue;
+        bool lossy = np_is_float((neap_dtype)b->dtype) && !np_is_float((neap_dtype)a->dtype);
+        return np_fail(f->c, NEAP_E_DTYPE, "the operands are %s and %s; convert one with :to(\"%s\")",
+                       np_dtype_name((neap_dtype)a->dtype), np_dtype_name((neap_dtype)b->dtype),
+                       np_dtype_name((neap_dtype)(lossy ? b : a)->dtype));
+    }
     f->compute = (neap_dtype)a->dtype;
     return true;
 }

@@ -6,7 +6,11 @@ local neap = require "neap"
 local util = require "neap.util"
 
 local dataset = {}
-local methods = {}
+local methods = setmetatable({}, {
+  __index = function(_, key)
+    if math.type(key) then util.fail("E-ARG", "dataset: sample %s is d:get(%s)", key, key) end
+  end,
+})
 
 --- The values of sample i (from 1; negative from the end).
 function methods:get(i)

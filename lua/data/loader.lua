@@ -7,7 +7,11 @@ local neap = require "neap"
 local util = require "neap.util"
 local dataset = require "neap.data.dataset"
 
-local methods = {}
+local methods = setmetatable({}, {
+  __index = function(_, key)
+    if math.type(key) then util.fail("E-ARG", "loader: has no elements by position; for x, y in loader:each() do") end
+  end,
+})
 local options = { "batch_size", "shuffle", "drop_last", "seed", "map" }
 
 local function hidden(self) return getmetatable(self).hidden end
@@ -107,7 +111,9 @@ return function(set, opts)
   seed = util.integer(who, "seed", seed)
   local count = opts.drop_last and parts.n // batch_size or (parts.n + batch_size - 1) // batch_size
   return setmetatable({}, {
-    __index = methods, __len = function() return count end, __name = "neap.Loader",
+    __index = methods,
+    __call = function() util.fail("E-ARG", "loader: is walked by its method: for x, y in loader:each() do") end,
+    __len = function() return count end, __name = "neap.Loader",
     __tostring = function() return ("loader of %d batches of %d"):format(count, batch_size) end,
     hidden = {
       dataset = parts, n = parts.n, batch_size = batch_size, shuffle = opts.shuffle, map = opts.map,

@@ -14,6 +14,10 @@ function Sequential:init(...)
   end
   for i = 1, n do
     local part = list[i]
+    if type(part) == "table" and rawget(part, "class_name") then
+      util.fail("E-ARG", "nn.Sequential: part %d is the class %s; call it to make a module: nn.%s(...)", i,
+        part.class_name, part.class_name)
+    end
     if not util.callable(part) then
       util.fail("E-ARG", "nn.Sequential: part %d must be a module or a function, got %s", i, util.kind(part))
     end

@@ -250,11 +250,13 @@ function Module:eval() return set_training(self, false) end
 
 --- Sets every parameter's gradient to nil.
 function Module:zero_grad()
+  fields_of(self, "zero_grad")
   for _, p in ipairs(self:parameters()) do p.grad = nil end
 end
 
 --- Sets requires_grad of every parameter, on by default: module:requires_grad_(false) freezes it. Returns the module.
 function Module:requires_grad_(on)
+  fields_of(self, "requires_grad_")
   for _, p in ipairs(self:parameters()) do p:requires_grad_(on ~= false) end
   return self
 end

@@ -101,6 +101,7 @@ local methods = {}
 
 --- Forgets the gradients: .grad becomes nil.
 function methods:zero_grad()
+  if self == nil then util.fail("E-ARG", "optim: zero_grad needs the optimizer: opt:zero_grad()") end
   for _, group in ipairs(self.groups) do
     for _, p in ipairs(group.params) do p.grad = nil end
   end
@@ -119,6 +120,7 @@ end
 --- One update of every parameter that has a gradient. optim.LBFGS needs a closure: opt:step(function() ... return loss
 -- end), which clears the gradients, computes the loss and calls backward; it is called several times.
 function methods:step()
+  if self == nil then util.fail("E-ARG", "optim: step needs the optimizer: opt:step()") end
   local scope <close> = neap.scope_begin()
   local hidden = getmetatable(self).hidden
   hidden.steps = hidden.steps + 1
@@ -245,6 +247,8 @@ function Optimizer.object(own, class, groups, hidden)
       if own[key] then return own[key] end
       if key == "lr" then return lr_at(self.groups[1].lr, hidden.steps + 1) end
       if key == "steps" then return hidden.steps end
+      local here = require("neap.translate").text("optimizers", key)
+      if here then util.fail("E-ARG", "%s: there is no field '%s'%s", who, key, here) end
       return nil
     end,
     __newindex = function(self, key, value)

@@ -293,3 +293,45 @@ describe("names of PyTorch's that are others here", function()
     says("got a module", "E-ARG", neap.optim.SGD, nn.Sequential(nn.Linear(2, 2)), { lr = 1 })
   end)
 end)
+
+describe("what would do nothing, or the wrong thing, without a word", function()
+  local nn, data = neap.nn, neap.data
+
+  it("a module is not saved as a table of tensors", function()
+    local path = os.tmpname()
+    says("state_dict", "E-ARG", neap.save, path, nn.Sequential(nn.Linear(2, 2)))
+    says("state_dict", "E-ARG", neap.save, path, neap.optim.SGD(nn.Linear(2, 2):parameters()))
+    os.remove(path)
+  end)
+
+  it("a loader and a dataset are not walked by position", function()
+    local set = data.tensors(neap.ones(4, 2))
+    local loader = data.loader(set, { batch_size = 2 })
+    says("loader:each()", "E-ARG", function() return ipairs(loader)(loader, 0) end)
+    says("loader:each()", "E-ARG", function() return loader() end)
+    says("d:get(1)", "E-ARG", function() return set[1] end)
+    assert.is_nil(loader.nothing)
+    assert.equal(1, #set.tensors)
+  end)
+
+  it("a plot is no PNG", function()
+    local plot = neap.plot.line { 1, 2 }
+    says("SVG", "E-ARG", plot.save, plot, "a.png")
+  end)
+
+  it("a class in a Sequential is told where it stands", function()
+    says("part 2 is the class ReLU", "E-ARG", nn.Sequential, nn.Linear(2, 2), nn.ReLU)
+  end)
+
+  it("a dot in the place of a colon is told", function()
+    says("opt:step()", "E-ARG", function() return neap.optim.SGD(nn.Linear(2, 2):parameters()).step() end)
+    says("zero_grad", "E-ARG", function() return nn.Linear(2, 2).zero_grad() end)
+    says("opt.groups", "E-ARG", function() return neap.optim.SGD(nn.Linear(2, 2):parameters()).param_groups end)
+  end)
+
+  it("a product of integers with floats names the floats, a negative size its dimension", function()
+    says(':to("float32")', "E-DTYPE", nn.Linear(4, 2), neap.ones(3, 4, { dtype = "uint8" }))
+    says("dimension 1 is negative", "E-SHAPE", neap.ones, -1)
+    says("dimension 2 is negative", "E-SHAPE", neap.full, { 1, -1 }, 3)
+  end)
+end)
