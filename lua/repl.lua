@@ -26,6 +26,7 @@ local function new_session()
         if type(k) == "string" and #k > 1 then names[#names + 1] = k end
       end
     end
+    if name == "help" then return "; ?name shows the help of a name" end
     for _, module in ipairs({ "neap", "neap.nn", "neap.optim" }) do
       local t = package.loaded[module]
       if type(t) == "table" and rawget(t, name) ~= nil then

@@ -318,6 +318,7 @@ describe("the prompt", function()
     end
     assert.is_truthy(out:find("clip_grad_norm_(params, max_norm", 1, true), out)
     assert.is_truthy(out:find("nothing is known about", 1, true), out)
+    assert.is_truthy(prompt("?long\n"):find('x:to("int64")', 1, true))
   end)
 
   it("completes globals, fields and methods", function()
