@@ -1,5 +1,5 @@
 /* test_lua_alloc.c - every allocation fails in turn while a script builds an MLP and steps it, or goes through all forms
- * of checkpointing (ck-L13): the core's and Lua's.
+ * of checkpointing (ck-L13), or is measured: the core's and Lua's.
  * Each failure must be an ordinary Lua error; afterwards nothing is left alive, and the same state works. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,6 +38,25 @@ static const char script[] = "return function()\n"
                              "    opt:step()\n"
                              "  end\n"
                              "end\n";
+
+/* What a watch has no memory to note, the report's E-NOMEM says; the search for NaN goes on without. */
+static const char measured[] =
+    "local profile, memory, checkpoint = neap.profile, neap.memory, neap.checkpoint\n"
+    "return function()\n"
+    "  local x = neap.ones(3, {requires_grad = true})\n"
+    "  for i = 1, 40 do\n"
+    "    local _ <close> = neap.scope()\n"
+    "    local function step()\n"
+    "      local y = checkpoint(function(t) return t:exp():sin() end, {use_reentrant = false}, x * i)\n"
+    "      y:sum():backward()\n"
+    "      return y\n"
+    "    end\n"
+    "    profile(step)\n"
+    "    memory.profile(memory.profile, step)\n"
+    "    neap.detect_anomaly(step)\n"
+    "    memory.report()\n"
+    "  end\n"
+    "end\n";
 
 static const char checkpoints[] =
     "local checkpoint, kinds = neap.checkpoint, {\n"
@@ -187,9 +206,23 @@ static void each_lua_allocation_of_checkpoints_fails_in_turn(void **state)
     sweep(false, checkpoints, 20);
 }
 
+static void each_core_allocation_of_measuring_fails_in_turn(void **state)
+{
+    (void)state;
+    sweep(true, measured, 15);
+}
+
+static void each_lua_allocation_of_measuring_fails_in_turn(void **state)
+{
+    (void)state;
+    sweep(false, measured, 20);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_core_allocation_of_measuring_fails_in_turn),
+        cmocka_unit_test(each_lua_allocation_of_measuring_fails_in_turn),
         cmocka_unit_test(each_core_allocation_fails_in_turn),
         cmocka_unit_test(each_lua_allocation_fails_in_turn),
         cmocka_unit_test(each_core_allocation_of_checkpoints_fails_in_turn),

@@ -15,7 +15,7 @@ describe("the API card", function()
     dots newaxis cat stack where equal allclose hash is_tensor
     grad Function gradcheck no_grad enable_grad set_grad_enabled saved_tensors_hooks save_on_cpu
     disable_saved_tensors_hooks default_dtype device autocast op_mode is_grad_enabled in_recompute clock
-    scope keep memory_stats reset_peak count_ops counters set_print error_code
+    scope keep memory_stats reset_peak count_ops counters profile memory detect_leaks set_print error_code
     save load set_num_threads version on_log ops]])
 
   local x = neap.ones({ 2, 3 }, { requires_grad = true })

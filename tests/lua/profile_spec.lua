@@ -59,6 +59,13 @@ describe("neap.profile", function()
     assert.equal(3, #report.lines)
   end)
 
+  it("counts no bytes for ops in place", function()
+    local x = neap.ones(10)
+    local report = neap.profile(function() x:add_(1):mul_(2) end)
+    assert.equal(1, report.ops.add_.calls)
+    assert.equal(0, report.bytes)
+  end)
+
   it("counts what count_ops counts, over a step with checkpoint and optimizer", function()
     neap.seed(1)
     local net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Dropout(0.5), nn.Linear(8, 2))
@@ -213,6 +220,26 @@ describe("neap.memory", function()
       assert.is_true(total <= report.peak)
     end
     assert.truthy(tostring(report):find("raised last by sum at " .. at_exp, 1, true))
+  end)
+
+  it("profile remembers who held the peak, however much comes and goes afterwards", function()
+    local at_large, at_small
+    local report = neap.memory.profile(function()
+      at_large = here(1)
+      local large = neap.ones(5000):exp()
+      large:release()
+      collectgarbage()
+      for _ = 1, 300 do
+        at_small = here(1)
+        neap.scope(function() neap.ones(10):exp():sin() end)
+      end
+    end)
+    assert.equal(report.held + 2 * 5000 * F, report.peak)
+    assert.equal(5000 * F, row_of(report.lines, at_large, "exp").peak)
+    assert.equal(0, row_of(report.lines, at_large, "exp").now)
+    assert.is_nil(row_of(report.lines, at_small, "sin"))
+    assert.equal(2 * 5000 * F, sum(report.lines, "peak"))
+    assert.equal(600, #report.timeline - 1)
   end)
 
   it("profile saves the timeline as SVG: the categories that were used, and the total", function()
