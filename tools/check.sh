@@ -55,6 +55,7 @@ header() { # the public headers are C99, C11 and C++17, each alone
     echo "neap.h, with neap_ops.h, as C99, C11 and C++17"
 }
 
+op_table() { make $jobs op-table; }
 symbols() { tools/check_symbols.sh build; }
 includes() { lua5.4 tools/check_includes.lua; }
 lua_style() { luacheck -q --no-color . && echo "no warning"; }
@@ -173,6 +174,7 @@ part symbols symbols
 part luacheck lua_style
 part format c_style
 part gates gates
+part op-table op_table
 part san sanitizers
 part tsan threads
 part vg-core valgrind_core

@@ -7,13 +7,15 @@
 -- when a test failed, or a cell has neither been shown nor a reason that the legend explains.
 
 local columns = {
-  "value", "grad", "grad2", "dtypes", "empty", "0-dim", "broadcast", "strided", "threads", "region", "nomem", "device",
+  "value", "grad", "grad2", "dtypes", "int64", "empty", "0-dim", "broadcast", "strided", "threads", "region", "nomem",
+  "device",
 }
 local about = {
   value = "values and gradients of PyTorch (tests/golden)",
   grad = "central differences",
   grad2 = "central differences of the gradient",
   dtypes = "float16, bfloat16, float32 in all layouts against float64",
+  int64 = "integer inputs give what the same numbers give in float64, or a clear error",
   empty = "inputs, or a result, without elements",
   ["0-dim"] = "inputs, or a result, without dimensions",
   broadcast = "an operand of size 1 gives what the expanded operand gives, and the summed gradient",
@@ -31,6 +33,7 @@ local legend = {
   ["ok parts"] = "shown: runs as the ops it consists of",
   ["ok ref"] = "shown: runs as its composition",
   ["ok E-NOKERNEL"] = "shown: a clear error",
+  ["E-DTYPE"] = "refuses integers with this error",
   ["E-ARG"] = "refuses this form with this error",
   ["E-DIMS"] = "refuses this form with this error",
   ["E-SHAPE"] = "refuses this form with this error",
@@ -145,12 +148,13 @@ for _, column in ipairs(columns) do
   print(("  %-10s %s"):format(column, about[column]))
 end
 local kinds, reasons, bad = count()
-print(("\n%d ops"):format(#ops))
+print "\nOps"
 print_counts(kinds)
-print(("%d cells"):format(#ops * #columns))
+print "Cells"
 print_counts(reasons, legend)
 for _, text in ipairs(bad) do
   print("BAD: " .. text)
 end
 if not passed then print "BAD: a test failed" end
+print(("%d ops, %d cells, %d bad"):format(#ops, #ops * #columns, #bad))
 os.exit(passed and #bad == 0)

@@ -23,6 +23,7 @@ typedef enum op_column {
     COL_GRAD,
     COL_GRAD2,
     COL_DTYPES,
+    COL_INT,
     COL_EMPTY,
     COL_0DIM,
     COL_BROADCAST,
@@ -33,8 +34,8 @@ typedef enum op_column {
     COL_DEVICE,
     N_COLUMNS
 } op_column;
-static const char *const column_names[] = {"grad",    "grad2",   "dtypes", "empty", "0-dim", "broadcast",
-                                           "strided", "threads", "region", "nomem", "device"};
+static const char *const column_names[] = {"grad",      "grad2",   "dtypes",  "int64",  "empty", "0-dim",
+                                           "broadcast", "strided", "threads", "region", "nomem", "device"};
 #define COL(c) (1u << (COL_##c))
 
 typedef struct op_case { /* the argument of one cmocka test */

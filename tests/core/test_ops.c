@@ -220,6 +220,81 @@ static void test_levels(const op_case *k)
     }
 }
 
+/* ---- integers: the values that float64 gives for them, or a clear refusal */
+
+/* The same numbers in float64. */
+static np_sampler as_float64(neap_ctx *c, const np_sampler *s)
+{
+    np_sampler r = *s;
+    for (int i = 0; i < s->n_in; i++) {
+        const neap_tensor *t = s->in[i];
+        bool cast = t && !t->number && !(s->no_grad >> i & 1);
+        if (t) r.in[i] = cast ? neap_to(c, s->in[i], NEAP_FLOAT64, -1) : np_hold_ref(s->in[i]);
+        assert_true(!t || r.in[i]);
+    }
+    return r;
+}
+
+/* Sums of integers wrap around where float64 is no longer exact. */
+static bool all_exact(neap_ctx *c, neap_tensor *t)
+{
+    size_t n;
+    char *p = bytes_of(c, t, &n);
+    bool exact = true;
+    for (int64_t e = 0; e < t->numel && exact; e++)
+        exact = fabs(np_load_double((neap_dtype)t->dtype, p + (size_t)e * np_itemsize(t))) < 0x1p53;
+    free(p);
+    return exact;
+}
+
+static void compare_integers(neap_ctx *c, const op_case *k, const np_sampler *s, const np_frame *got,
+                             const np_frame *want)
+{
+    for (int j = 0; j < n_seen(k->op, got); j++) {
+        const neap_dtype t = (neap_dtype)got->out[j]->dtype;
+        if (np_is_float(t) || all_exact(c, want->out[j]))
+            assert_close(k, s->label, "int64 and float64", got->out[j], want->out[j],
+                         np_is_float(t) ? tolerance(t) : 0);
+    }
+}
+
+static void test_integers(const op_case *k)
+{
+    neap_ctx *c = open_ctx("", 1);
+    np_sampler s;
+    for (int i = 0; next_sample(c, &s, k, NEAP_FLOAT64, NP_SMALL, i); i++) {
+        if (!usable(c, k, &s)) {
+            free_sample(&s);
+            continue;
+        }
+        recast(c, &s, NEAP_INT64);
+        np_sampler wide = as_float64(c, &s);
+        np_frame got = {0}, want = {0};
+        neap_seed(c, 3);
+        if (run_op(c, k->op, &s, s.in, &got)) {
+            neap_seed(c, 3);
+            if (run_op(c, impl(k->op), &wide, wide.in, &want)) compare_integers(c, k, &s, &got, &want);
+            mark(k, COL_INT, "ok");
+        } else {
+            if (neap_error(c) != NEAP_E_DTYPE) no_error(c, k, s.label, "integers");
+            mark(k, COL_INT, "E-DTYPE");
+        }
+        neap_clear_error(c);
+        np_frame_drop(&got);
+        np_frame_drop(&want);
+        free_sample(&s);
+        free_sample(&wide);
+    }
+    assert_int_equal(c->devices[0]->mem.live, 0);
+    neap_ctx_free(c);
+}
+/* Internal ops do not check dtypes: their callers do. */
+static const char *unless_floats_only(const np_op *op)
+{
+    const uint32_t tags = impl(op)->tags;
+    return tags & NP_INTERNAL ? "internal" : draws_numbers(op) ? "random" : unless_no_samples(op);
+}
+
 /* ---- other devices: one without kernels, one that lacks only the fused ones */
 
 static void *device_alloc(void *user, size_t bytes)
@@ -359,6 +434,7 @@ int main(int argc, char **argv)
         {"values in all float dtypes and layouts", test_values, unless_no_samples, COL(DTYPES)},
         {"same bits with one and two threads", test_threads, unless_no_samples, COL(THREADS)},
         {"CPU levels agree", test_levels, unless_in_place, 0},
+        {"integers give what floats give", test_integers, unless_floats_only, COL(INT)},
         {"devices without its kernel", test_devices, unless_no_samples, COL(DEVICE)},
     };
     return run_modes("ops", modes, sizeof modes / sizeof *modes, argc, argv);
