@@ -1,6 +1,7 @@
 /* activation.c - the functions between the layers of a network, element by element. The conventions are those of
  * binary.c. What has a gradient kernel of its own (tanh_grad ...) saves its result or its input, never both. */
 #include "ops/cpu/loops.h"
+#include "ops/cpu/vec_more.h"
 #include "ops/sample.h"
 
 /* Typed pieces that need constants of the element's own type. */
@@ -269,11 +270,11 @@ NP_OP(logsigmoid) = {NP_NAMED(logsigmoid),     .args = "x:T -> y:T",    .tags = 
 #endif
 
 /* leaky_relu(x, [negative_slope = 0.01]): x where it is above 0, else negative_slope * x; that is the slope at 0, too. */
-NP_MAP1_WITH(leaky_relu, double, k, x, v_sel(x > 0, x, k *x))
+NP_MAP1_WITH(leaky_relu, double, k, x, v_sel(x > 0, x, (__typeof__(x))k *x))
 NP_CPU(leaky_relu)(np_frame *f) { return np_map(f, run_leaky_relu, &f->attr[0].f); }
 
 /* elu(x, [alpha = 1]): x where it is above 0, else alpha (e^x - 1). */
-NP_MAP1_WITH(elu, double, k, x, v_sel(x > 0, x, k *V_PICK(x, expm1f, expm1)))
+NP_MAP1_WITH(elu, double, k, x, v_sel(x > 0, x, (__typeof__(x))k *V_PICK(x, v_expm1_f, expm1)))
 NP_CPU(elu)(np_frame *f) { return np_map(f, run_elu, &f->attr[0].f); }
 
 #ifdef NP_BASE_ONLY

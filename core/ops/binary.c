@@ -6,6 +6,7 @@
  * where a derivative can be infinite. What an op saves is part of its contract. Comparisons are in compare.c, powers
  * in power.c, bits in bits.c. */
 #include "ops/cpu/loops.h"
+#include "ops/cpu/vec_more.h"
 #include "ops/sample.h"
 
 /* ---- helpers of the kernels: integers of every width go through 64 bits and are cut to their type */
@@ -123,8 +124,40 @@ NP_OP(floor_divide) = {NP_NAMED(floor_divide), .args = "a:N b:N -> y:T",
 NP_INPLACE_OP(floor_divide_, floor_divide);
 #endif
 
+/* Remainders of floats: blocks where a quotient is too large go through libm, element by element. Both ways are
+ * exact, so the bits of an element do not depend on its neighbours. sign(m, b): the result from m = fmod(a, b). */
+#define MOD_LOOP(sign, a, b) NP_IVDEP for (int64_t k = 0; k < len; k++) y[k] = sign(v_fmod_f(a, b), b);
+#define MOD_RUNS(name, sign, fd, fi) \
+    static void run_##name##_f32(void *arg, int64_t n, char **p, const int64_t *s) \
+    { \
+        (void)arg; \
+        const int64_t sa = s[1] ? 1 : 0, sb = s[2] ? 1 : 0; \
+        for (int64_t i = 0; i < n; i += NP_BLOCK) { \
+            int64_t len = n - i < NP_BLOCK ? n - i : NP_BLOCK; \
+            float *y = (float *)p[0] + i; \
+            const float *a = (const float *)p[1] + i * sa, *b = (const float *)p[2] + i * sb; \
+            int32_t fit = 1; \
+            for (int64_t k = 0; k < len; k++) fit &= v_fmod_fits(a[k * sa], b[k * sb]); \
+            if (fit && sa && sb) { \
+                MOD_LOOP(sign, a[k], b[k]) \
+            } else if (fit && sa) { \
+                const float one = *b; \
+                MOD_LOOP(sign, a[k], one) \
+            } else { \
+                for (int64_t k = 0; k < len; k++) { \
+                    float v = a[k * sa], w = b[k * sb]; \
+                    y[k] = sign(fmodf(v, w), w); \
+                } \
+            } \
+        } \
+    } \
+    NP_RUN2(name, f64, double, double, a, b, fd(a, b)) \
+    NP_INTS2(name, int64_t, int32_t, int8_t, a, b, fi(a, b)) \
+    NP_RUNS(name) = {NP_FLOAT_ROWS(name), NP_INT_ROWS(name)};
+static inline float fmod_sign(float m, float b) { return (void)b, m; }
+
 /* remainder(a, b): a - b * floor(a / b), the sign of b, as Lua's %; an integer modulo 0 is an error. x % 3. */
-NP_MAP2_ANY(remainder, a, b, v_mod(a, b), i_mod(a, b))
+MOD_RUNS(remainder, v_mod_sign_f, v_mod_d, i_mod)
 NP_CPU(remainder)(np_frame *f) { return divisor_ok(f) && np_map(f, run_remainder, NULL); }
 
 #ifdef NP_BASE_ONLY
@@ -191,7 +224,7 @@ NP_OP(minimum) = {NP_NAMED(minimum),
 #endif
 
 /* fmod(a, b): a - b * trunc(a / b), the sign of a, as C's fmod; an integer by 0 is an error. */
-NP_MAP2_ANY(fmod, a, b, V_PICK2(a, b, fmodf, fmod), i_fmod(a, b))
+MOD_RUNS(fmod, fmod_sign, fmod, i_fmod)
 NP_CPU(fmod)(np_frame *f) { return divisor_ok(f) && np_map(f, run_fmod, NULL); }
 
 #ifdef NP_BASE_ONLY
@@ -214,12 +247,12 @@ NP_INPLACE_OP(fmod_, fmod);
 #endif
 
 /* hypot(a, b): sqrt(a^2 + b^2) without overflow on the way. d/da = a / y, d/db = b / y, 0 at (0, 0). */
-NP_MAP2(hypot, a, b, V_PICK2(a, b, hypotf, hypot))
+NP_MAP2(hypot, a, b, V_PICK2(a, b, v_hypot_f, hypot))
 NP_CPU(hypot)(np_frame *f) { return np_map(f, run_hypot, NULL); }
 
 /* atan2(a, b): the angle of the point (b, a), in [-pi, pi]. d/da = b / (a^2 + b^2), d/db = -a / (a^2 + b^2), 0 at
  * (0, 0). */
-NP_MAP2(atan2, a, b, V_PICK2(a, b, atan2f, atan2))
+NP_MAP2(atan2, a, b, V_PICK2(a, b, v_atan2_f, atan2))
 NP_CPU(atan2)(np_frame *f) { return np_map(f, run_atan2, NULL); }
 
 #ifdef NP_BASE_ONLY

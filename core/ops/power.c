@@ -1,5 +1,6 @@
 /* power.c - squares, roots, reciprocals and powers, element by element. The conventions are those of binary.c. */
 #include "ops/cpu/loops.h"
+#include "ops/cpu/vec_more.h"
 #include "ops/sample.h"
 
 /* square(x): x * x. */
@@ -74,7 +75,8 @@ static inline bool is_negative(int64_t v) { return v < 0; }
 
 /* pow(x, n): x^n with broadcasting. Integers stay integers and refuse a negative n. x ^ 2. At x = 0 the slope
  * in n is 0 for n >= 0, and the slope in x is 0 for n = 0. */
-NP_MAP2_ANY(pow, x, n, v_pow(x, n), i_pow(x, n))
+#define POW(x, n) V_PICK2(x, n, v_pow_f, pow)
+NP_MAP2_ANY(pow, x, n, POW(x, n), i_pow(x, n))
 NP_CPU(pow)(np_frame *f)
 {
     if (!np_is_float(f->compute) && f->out[0]->numel > 0 && np_holds(f->in[1], f->compute, is_negative)) {
@@ -94,11 +96,11 @@ NP_CPU(pow)(np_frame *f)
 }
 
 /* pow_dx(x, n): n x^(n-1), 0 for n = 0: the slope of x^n in x. */
-NP_MAP2(pow_dx, x, n, n == 0 ? 0 : n == 2 ? 2 * x : n * v_pow(x, n - 1))
+NP_MAP2(pow_dx, x, n, v_sel(n == 0, 0, v_sel(n == 2, 2 * x, n *POW(x, n - 1))))
 NP_CPU(pow_dx)(np_frame *f) { return np_map(f, run_pow_dx, NULL); }
 
 /* pow_dn(x, n): x^n log x, 0 at x = 0 for n >= 0: the slope of x^n in n. */
-NP_MAP2(pow_dn, x, n, x == 0 && n >= 0 ? 0 : v_pow(x, n) * v_log(x))
+NP_MAP2(pow_dn, x, n, v_sel((x == 0) & (n >= 0), 0, POW(x, n) * v_log(x)))
 NP_CPU(pow_dn)(np_frame *f) { return np_map(f, run_pow_dn, NULL); }
 
 #ifdef NP_BASE_ONLY

@@ -1,8 +1,9 @@
 /* trig.c - trigonometric and hyperbolic functions, element by element. The conventions are those of binary.c. */
 #include "ops/cpu/loops.h"
+#include "ops/cpu/vec_more.h"
 #include "ops/sample.h"
 
-/* Sine and cosine of large arguments go through libm, element by element, so that the bits of an element do not
+/* Sine, cosine and tangent of large arguments go through libm, element by element, so that the bits of an element do not
  * depend on its neighbours. */
 #define TRIG_RUN(name, libm) \
     static void run_##name##_f32(void *arg, int64_t n, char **p, const int64_t *s) \
@@ -31,7 +32,7 @@
             } \
         } \
     } \
-    NP_RUN1(name, f64, double, double, x, v_##name(x)) \
+    NP_RUN1(name, f64, double, double, x, name(x)) \
     NP_RUNS(name) = {NP_FLOAT_ROWS(name)};
 
 /* sin(x): the sine of x in radians. */
@@ -56,39 +57,39 @@ NP_INPLACE_OP(cos_, cos);
 #endif
 
 /* tan(x): the tangent of x in radians. */
-NP_MAP1(tan, x, V_PICK(x, tanf, tan))
+TRIG_RUN(tan, tanf)
 NP_CPU(tan)(np_frame *f) { return np_map(f, run_tan, NULL); }
 
 /* asin(x): the angle in [-pi/2, pi/2] whose sine is x; NaN outside of [-1, 1]. */
-NP_MAP1(asin, x, V_PICK(x, asinf, asin))
+NP_MAP1(asin, x, V_PICK(x, v_asin_f, asin))
 NP_CPU(asin)(np_frame *f) { return np_map(f, run_asin, NULL); }
 
 /* acos(x): the angle in [0, pi] whose cosine is x; NaN outside of [-1, 1]. */
-NP_MAP1(acos, x, V_PICK(x, acosf, acos))
+NP_MAP1(acos, x, V_PICK(x, v_acos_f, acos))
 NP_CPU(acos)(np_frame *f) { return np_map(f, run_acos, NULL); }
 
 /* atan(x): the angle in (-pi/2, pi/2) whose tangent is x. */
-NP_MAP1(atan, x, V_PICK(x, atanf, atan))
+NP_MAP1(atan, x, V_PICK(x, v_atan_f, atan))
 NP_CPU(atan)(np_frame *f) { return np_map(f, run_atan, NULL); }
 
 /* sinh(x): the hyperbolic sine, (e^x - e^-x) / 2. */
-NP_MAP1(sinh, x, V_PICK(x, sinhf, sinh))
+NP_MAP1(sinh, x, V_PICK(x, v_sinh_f, sinh))
 NP_CPU(sinh)(np_frame *f) { return np_map(f, run_sinh, NULL); }
 
 /* cosh(x): the hyperbolic cosine, (e^x + e^-x) / 2. */
-NP_MAP1(cosh, x, V_PICK(x, coshf, cosh))
+NP_MAP1(cosh, x, V_PICK(x, v_cosh_f, cosh))
 NP_CPU(cosh)(np_frame *f) { return np_map(f, run_cosh, NULL); }
 
 /* asinh(x): the number whose hyperbolic sine is x. */
-NP_MAP1(asinh, x, V_PICK(x, asinhf, asinh))
+NP_MAP1(asinh, x, V_PICK(x, v_asinh_f, asinh))
 NP_CPU(asinh)(np_frame *f) { return np_map(f, run_asinh, NULL); }
 
 /* acosh(x): the number >= 0 whose hyperbolic cosine is x; NaN below 1. */
-NP_MAP1(acosh, x, V_PICK(x, acoshf, acosh))
+NP_MAP1(acosh, x, V_PICK(x, v_acosh_f, acosh))
 NP_CPU(acosh)(np_frame *f) { return np_map(f, run_acosh, NULL); }
 
 /* atanh(x): the number whose hyperbolic tangent is x; infinite at -1 and 1, NaN beyond. */
-NP_MAP1(atanh, x, V_PICK(x, atanhf, atanh))
+NP_MAP1(atanh, x, V_PICK(x, v_atanh_f, atanh))
 NP_CPU(atanh)(np_frame *f) { return np_map(f, run_atanh, NULL); }
 
 #ifdef NP_BASE_ONLY

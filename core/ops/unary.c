@@ -3,6 +3,7 @@
 #include <float.h>
 
 #include "ops/cpu/loops.h"
+#include "ops/cpu/vec_more.h"
 #include "ops/sample.h"
 
 /* Integers of every width go through 64 bits and are cut to their type. */
@@ -171,19 +172,19 @@ NP_INPLACE_OP(log1p_, log1p);
 #endif
 
 /* expm1(x): e^x - 1, exact for small x. */
-NP_MAP1(expm1, x, V_PICK(x, expm1f, expm1))
+NP_MAP1(expm1, x, V_PICK(x, v_expm1_f, expm1))
 NP_CPU(expm1)(np_frame *f) { return np_map(f, run_expm1, NULL); }
 
 /* exp2(x): 2^x. */
-NP_MAP1(exp2, x, V_PICK(x, exp2f, exp2))
+NP_MAP1(exp2, x, V_PICK(x, v_exp2_f, exp2))
 NP_CPU(exp2)(np_frame *f) { return np_map(f, run_exp2, NULL); }
 
 /* log2(x): the logarithm to base 2; log2(0) = -inf, of negatives NaN. */
-NP_MAP1(log2, x, V_PICK(x, log2f, log2))
+NP_MAP1(log2, x, V_PICK(x, v_log2_f, log2))
 NP_CPU(log2)(np_frame *f) { return np_map(f, run_log2, NULL); }
 
 /* log10(x): the logarithm to base 10; log10(0) = -inf, of negatives NaN. */
-NP_MAP1(log10, x, V_PICK(x, log10f, log10))
+NP_MAP1(log10, x, V_PICK(x, v_log10_f, log10))
 NP_CPU(log10)(np_frame *f) { return np_map(f, run_log10, NULL); }
 
 #ifdef NP_BASE_ONLY

@@ -5,7 +5,7 @@
  * within 2.1 ulp (gelu: of the larger factor) of the exact value, and inf, NaN, -0 and denormals come out right. Double goes through libm.
  * np_fma is a real fused multiply-add from CPU level 1 on and two roundings below: the only place where the
  * bits of a CPU level differ. Names without suffix choose by the type of their argument.
- * Not here: loops (loops.h), anything that reads memory. */
+ * Not here: what few files need (vec_more.h), loops (loops.h), anything that reads memory. */
 #ifndef NP_VEC_H
 #define NP_VEC_H
 
@@ -214,18 +214,6 @@ static inline double v_gelu_d(double x) { return 0.5 * x * (1.0 + erf(x * 0.7071
 static inline float v_softplus_f(float x) { return v_relu_f(x) + v_log1p_f(v_exp_f(-fabsf(x))); }
 static inline double v_softplus_d(double x) { return v_relu_d(x) + log1p(exp(-fabs(x))); }
 
-/* The remainder has the sign of the divisor, as in Lua. */
-static inline float v_mod_f(float a, float b)
-{
-    float m = fmodf(a, b);
-    return (m > 0 ? b < 0 : (m < 0 && b != m && b > 0)) ? m + b : m;
-}
-static inline double v_mod_d(double a, double b)
-{
-    double m = fmod(a, b);
-    return (m > 0 ? b < 0 : (m < 0 && b != m && b > 0)) ? m + b : m;
-}
-
 /* Rounding without SSE4.1: adding 2^23 rounds to even; larger values are integers already. */
 static inline float v_round_f(float x)
 {
@@ -260,8 +248,6 @@ static inline float v_trunc_f(float x) { return copysignf(v_floor_f(fabsf(x)), x
 #define v_floor(x) V_PICK(x, v_floor_f, floor)
 #define v_ceil(x) V_PICK(x, v_ceil_f, ceil)
 #define v_trunc(x) V_PICK(x, v_trunc_f, trunc)
-#define v_pow(a, b) V_PICK2(a, b, powf, pow)
-#define v_mod(a, b) V_PICK2(a, b, v_mod_f, v_mod_d)
 #define v_max(a, b) V_PICK2(a, b, v_max_f, v_max_d)
 #define v_min(a, b) V_PICK2(a, b, v_min_f, v_min_d)
 #define v_sel(c, a, b) _Generic((b), float : v_sel_f, double : v_sel_d)(c, a, b) /* by the type of b */
