@@ -4827,7 +4827,7 @@ function Profile:save(path) end
 
 --- `neap.profile(fn, ...) -> report, results`
 ---
---- Runs fn(...) and notes every kernel that runs, also in backward and recomputes. The report prints as two tables, by op and by script line; what runs in backward belongs to the line that called the op. Fields: ops and lines, lists in descending order of time and tables by name, of {name, calls, forward, backward, recompute (calls of each), seconds, bytes (made for results)}; events, a list of {op, line ("?": unknown), phase, start, seconds, bytes}; seconds (in kernels), wall (in all), bytes. Time is that of the kernel's call: a GPU may still be at work then. Calls are those that neap.count_ops counts: views and stored values of selective checkpoints run no kernel. local report, y = neap.profile(function(x) return x:exp():sum() end, x); print(report)
+--- Runs fn(...) and notes every kernel that runs, also in backward and recomputes. The report prints as two tables, by op and by script line; what runs in backward belongs to the line that called the op, or, where that was before fn, to the line that calls backward. Fields: ops and lines, lists in descending order of time and tables by name, of {name, calls, forward, backward, recompute (calls of each), seconds, bytes (made for results)}; events, a list of {op, line ("?": unknown), phase, start, seconds, bytes}; seconds (in kernels), wall (in all), bytes. Time is that of the kernel's call: a GPU may still be at work then. Calls are those that neap.count_ops counts: views and stored values of selective checkpoints run no kernel. local report, y = neap.profile(function(x) return x:exp():sum() end, x); print(report)
 ---@param fn function
 ---@param ... any
 ---@return any, any

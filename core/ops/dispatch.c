@@ -210,14 +210,6 @@ static NP_APART bool check_stale_views(np_frame *f)
     return true;
 }
 
-/* Whoever follows the sequence of ops (determinism checks, debug, profile) sees each one here, checked but not yet
- * run. Does somebody want to be told of kernels, too? */
-static inline bool trace(np_frame *f)
-{
-    const np_ambient_entry *e = np_ambient_get(f->c, NP_AMB_TRACE);
-    return e && np_watch_tell(f->c, e, f);
-}
-
 /* A call that infer has described, from here on. */
 static NP_INLINE bool perform(np_frame *f, const np_op_facts *facts, bool recording, bool inplace,
                               bool watched)
@@ -247,9 +239,18 @@ static NP_INLINE bool perform(np_frame *f, const np_op_facts *facts, bool record
     return ok;
 }
 
-static NP_APART bool perform_inplace(np_frame *f, const np_op_facts *facts, bool recording, bool watched)
+static NP_APART bool perform_inplace(np_frame *f, const np_op_facts *facts, bool recording)
 {
-    return perform(f, facts, recording, true, watched);
+    return perform(f, facts, recording, true, false);
+}
+
+/* Whoever follows the sequence of ops (determinism checks, debug, profile) sees each one here, checked but not yet
+ * run. Apart, so that nothing is asked a second time when nobody follows. */
+static NP_APART bool perform_traced(np_frame *f, const np_op_facts *facts, const np_ambient_entry *e,
+                                    bool touched)
+{
+    bool watched = np_watch_tell(f->c, e, f);
+    return perform(f, facts, touched && records(f, impl_of(f->op)), (f->op->tags & NP_INPLACE) != 0, watched);
 }
 
 /* touched: an operand has an autograd part. */
@@ -259,10 +260,11 @@ static NP_INLINE bool run(np_frame *f, const np_op_facts *facts, bool touched)
     f->n_out = facts->n_out;
     if (!impl->infer(f))
         return np_fail(f->c, NEAP_E_INTERNAL, "infer failed without saying why"); /* unless it said so */
-    const bool watched = trace(f);
+    const np_ambient_entry *e = np_ambient_get(f->c, NP_AMB_TRACE);
+    if (e) return perform_traced(f, facts, e, touched);
     const bool recording = touched && records(f, impl);
-    if (f->op->tags & NP_INPLACE) return perform_inplace(f, facts, recording, watched);
-    return perform(f, facts, recording, false, watched);
+    if (f->op->tags & NP_INPLACE) return perform_inplace(f, facts, recording);
+    return perform(f, facts, recording, false, false);
 }
 
 /* Names the argument that is not there. */

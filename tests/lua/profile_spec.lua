@@ -109,6 +109,18 @@ describe("neap.profile", function()
     assert.is_nil(report.lines[at_backward])
   end)
 
+  it("gives backward's kernels to the line that calls backward where the op ran before", function()
+    local x = neap.ones({ 5 }, { requires_grad = true })
+    local y = x:exp():sum()
+    local line
+    local report = neap.profile(function()
+      line = here(1)
+      y:backward()
+    end)
+    assert.equal(1, #report.lines)
+    assert.equal(1, report.lines[line].backward)
+  end)
+
   it("sees through debug regions, policies and op modes", function()
     local x = neap.ones({ 5 }, { requires_grad = true })
     local function policy(_, op)
