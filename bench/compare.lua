@@ -6,9 +6,10 @@
 -- NEAP_TORCH_PYTHON: a Python with PyTorch; without one there are Neap's figures alone. NEAP_ROUNDS: rounds (15).
 -- NEAP_THREADS: this number of threads alone. Rows of one thread are in CPU time, on both sides, so that other
 -- programs count less; the others are in wall time. The ratio is the median of the rounds' ratios, with their range;
--- "best" is that of the two best times, the better figure on a busy machine. There believe one thread: OpenMP's threads
--- spin while they wait, so that PyTorch with two loses far more to other programs than it does alone. Memory: peak bytes of tensors in a
--- training step, Neap's exact, PyTorch's by its profiler of allocations; neither counts what a BLAS packs.
+-- "best" is that of the two best times. On a busy machine believe one thread: OpenMP's threads spin while they wait,
+-- so that PyTorch with two loses far more to other programs than it does alone.
+-- Memory: peak bytes of tensors in a training step, Neap's exact, PyTorch's by its profiler of allocations; neither
+-- counts what a BLAS packs. AdamW and all else is PyTorch's default implementation.
 -- The work is in bench/work.lua and bench/work.py; the targets are those of the project, not of the table.
 local neap = require "neap"
 local work = require "bench.work"
