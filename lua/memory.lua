@@ -83,7 +83,7 @@ local profile_mt = { __name = "neap.MemoryProfile", __index = methods }
 
 function profile_mt:__tostring()
   local raised = self.peak_line and ("; raised last by %s at %s"):format(self.peak_op or "a new tensor", self.peak_line)
-  return ("%s\n\n%s\n\npeak %s, %s of them held before%s"):format(by_category(self.by, self.peak_by),
+  return ("%s\n\n%s\n\npeak %s, live before %s%s"):format(by_category(self.by, self.peak_by),
     holders.text(self.lines, true), util.bytes(self.peak), util.bytes(self.held), raised or "")
 end
 

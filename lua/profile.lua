@@ -90,7 +90,7 @@ end
 -- calls, forward, backward, recompute (calls of each), seconds, bytes (made for results)}; events, a list of {op, line
 -- ("?": unknown), phase, start, seconds, bytes}; seconds (in kernels), wall (in all), bytes. Time is that of the
 -- kernel's call: a GPU may still be at work then. Calls are those that neap.count_ops counts: views and stored values
--- of selective checkpoints run no kernel.
+-- of selective checkpoints run no kernel, and an optimizer's step, one sweep over all parameters, is no op.
 -- local report, y = neap.profile(function(x) return x:exp():sum() end, x); print(report)
 local function profile(fn, ...)
   if not util.callable(fn) then util.fail("E-ARG", "neap.profile: needs a function, got %s", util.kind(fn)) end
