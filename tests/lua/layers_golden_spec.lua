@@ -1,5 +1,5 @@
---- Layers against tests/golden/layers.lua (PyTorch, float64; tools/golden_layers.py makes it): outputs, gradients of the
--- input and of every parameter, in float64 and float32.
+--- Layers against tests/golden/layers.lua (PyTorch float64; tools/golden_layers.py makes it): outputs, gradients of
+-- the input and of every parameter, in float64 and float32.
 local neap = require "neap"
 local nn = neap.nn -- the chunks of the golden file name it
 local cases = dofile "tests/golden/layers.lua"
