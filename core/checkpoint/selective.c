@@ -194,6 +194,7 @@ static bool keep(neap_selective *s, np_sac_entry *e, np_frame *f, int decision)
         np_hold_bytes(k->t->st);
         k->version = k->t->st->version.n;
     }
+    if (s->region && s->region->check != NEAP_CHECK_NONE) e->origin = np_origin_of_call(f);
     e->state = NP_SAC_SAVED;
     return true;
 }
@@ -364,6 +365,20 @@ static neap_tensor *take(neap_selective *s, const np_sac_entry *e, const np_sac_
     return t;
 }
 
+/* Is this the call whose results were kept, and not just the n-th of its op? */
+static bool check_call(const np_sac_entry *e, const np_frame *f)
+{
+    const uint64_t now = e->origin ? np_origin_of_call(f) : 0;
+    if (!now || now == e->origin) return true;
+    return np_fail(
+        f->c, NEAP_E_OPS,
+        "run %d of it, whose result the policy has kept, has other numbers or other tensors than in the "
+        "forward: the function runs other ops before it or depends on something that changed (a value "
+        "made in the first run only?): make it before, pass it as an argument, or decide it in "
+        "checkpoint.once",
+        e->nth);
+}
+
 static bool replay_call(neap_ctx *c, void *user, np_frame *f, uint64_t id)
 {
     neap_selective *s = user;
@@ -378,6 +393,7 @@ static bool replay_call(neap_ctx *c, void *user, np_frame *f, uint64_t id)
         return np_compute_below(f, id);
     case NP_SAC_DRY: return e->view ? np_compute_below(f, id) : dry_results(c, s, e, f);
     case NP_SAC_SAVED:
+        if (!check_call(e, f)) return false;
         c->counts[op].replayed++;
         for (int j = 0; j < e->n_out && j < f->n_out; j++) {
             f->out[j] = take(s, e, &e->kept[j], f);

@@ -24,6 +24,7 @@ typedef struct np_sac_entry { /* the n-th run of an op */
     uint8_t state;
     bool view, needed;
     int n_out, n_in;
+    uint64_t origin; /* of the call whose results are kept; 0: unknown */
     np_sac_kept kept[NP_MAX_OUT];
     uint64_t out_storages[NP_MAX_OUT], *in_storages; /* ids; inputs' until the forward is over */
 } np_sac_entry;

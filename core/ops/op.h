@@ -260,6 +260,9 @@ typedef struct np_tracer {
 /* origin.c: gives the results of a call that has run their origins. */
 void np_origin_note(np_frame *f, const np_op_facts *facts, const np_ambient_entry *e);
 
+/* What results of this call have as origin, op and operands taken together; 0: unknown, or nobody notes origins. */
+uint64_t np_origin_of_call(const np_frame *f);
+
 /* ---- calling */
 /* The one dispatcher. f->c, op, in, n_in, attr are set by the caller (zeroed otherwise). On success f->out
  * holds new references; on failure all are NULL and an error is pending. */

@@ -68,6 +68,20 @@ static NP_APART void note_copy(np_frame *f, uint64_t first, bool known)
     np_origin_set(f->out[0], known ? np_origin(f->in[0], first) : 0);
 }
 
+static inline uint64_t hash_call(const np_frame *f, const np_op_facts *facts, uint64_t first, int from)
+{
+    uint64_t h = (uint64_t)(f->op->index + 1) * UINT64_C(0xD6E8FEB86659FD93);
+    if (facts->schema.n_attrs) h = add_numbers(f, facts, h);
+    return add_operands(f, first, from, h);
+}
+
+uint64_t np_origin_of_call(const np_frame *f)
+{
+    const np_ambient_entry *e = np_ambient_get(f->c, NP_AMB_ORIGIN);
+    if (!e || f->c->pass != e->payload) return 0;
+    return hash_call(f, np_facts(f->c, f->op), (uint64_t)e->value, 0);
+}
+
 void np_origin_note(np_frame *f, const np_op_facts *facts, const np_ambient_entry *e)
 {
     const np_op *op = f->op;
@@ -78,9 +92,7 @@ void np_origin_note(np_frame *f, const np_op_facts *facts, const np_ambient_entr
         note_copy(f, first, known);
         return;
     }
-    uint64_t h = (uint64_t)(op->index + 1) * UINT64_C(0xD6E8FEB86659FD93);
-    if (facts->schema.n_attrs) h = add_numbers(f, facts, h);
-    h = known ? add_operands(f, first, inplace, h) : 0;
+    const uint64_t h = known ? hash_call(f, facts, first, inplace) : 0;
     if (inplace) note_inplace(f, first, h);
     else set_results(f, 0, first, h);
 }

@@ -138,6 +138,32 @@ describe("origins: what the default check finds", function()
     end
   end)
 
+  it("a kept result handed to another call of the same op", function()
+    local function lazy()
+      local weight
+      return function(x)
+        weight = weight or neap.nn.Parameter(neap.ones(4, F64) * 2)
+        return (x * weight):sin()
+      end
+    end
+    for _, policy in ipairs { "must_save", "must_cpu_offload" } do
+      local y = checkpoint(lazy(), with { policy = function() return policy end }, leaf(4)):sum()
+      local err = refused("E-OPS", y.backward, y)
+      assert.is_truthy(err:find("run 1 of it", 1, true), err)
+    end
+    local x = leaf(4) -- decided once, it is right
+    local weight
+    local function f(t)
+      weight = weight or checkpoint.once(function() return neap.nn.Parameter(neap.ones(4, F64) * 2) end)
+      return (t * weight):sin()
+    end
+    local want = gradient(lazy(), x)
+    weight = neap.nn.Parameter(neap.ones(4, F64) * 2)
+    assert.equal(want, gradient(function(t)
+      return checkpoint(f, with { policy = function() return true end }, t)
+    end, x))
+  end)
+
   it("swapped tensors of a table", function()
     local swap = false
     local x, z = leaf(4), leaf(4, 0.3)
