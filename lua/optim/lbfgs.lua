@@ -80,11 +80,23 @@ local function evaluate(self, state, closure)
   return loss, flat_gradient(self.groups[1].params)
 end
 
+-- If the closure raises, the parameters are where they were and the next step begins with the gradient alone.
+local function undo_if_raised(state, params, from)
+  return setmetatable({}, {
+    __close = function(_, err)
+      if err == nil then return end
+      set_values(params, from)
+      state.changes, state.direction, state.gradient, state.t, state.iterations = {}, nil, nil, nil, 0
+    end,
+  })
+end
+
 -- Moves along d from where the parameters are: to the line search's point, or by the step t. Returns the step taken,
 -- the loss and the gradient there (without a search and with `last` they are not asked for).
 local function move(self, state, closure, d, t, loss, gradient, last)
   local group = self.groups[1]
   local from = flat_values(group.params)
+  local _ <close> = undo_if_raised(state, group.params, from)
   local function at(step)
     set_values(group.params, from + d * step)
     local f, g = evaluate(self, state, closure)
@@ -177,6 +189,10 @@ function methods:load_state_dict(dict)
     util.fail("E-ARG", "%s.load_state_dict: needs the state of an optim.LBFGS, got %s", who,
       type(dict) == "table" and dict.class and "that of an optim." .. tostring(dict.class) or util.kind(dict))
   end
+  if type(dict.settings) ~= "table" or type(dict.state) ~= "table" or type(dict.state.changes) ~= "table"
+    or not math.type(dict.steps) then
+    util.fail("E-ARG", "%s.load_state_dict: the state is not whole: settings, steps or state are missing", who)
+  end
   local mine = flat_values(group.params):numel()
   if dict.numel ~= mine then
     util.fail("E-SHAPE", "%s.load_state_dict: the parameters have %d elements, the state is for %s", who, mine,
@@ -198,6 +214,7 @@ local function check(group)
   if group.line_search ~= nil and group.line_search ~= "strong_wolfe" then
     util.fail("E-ARG", '%s: line_search must be "strong_wolfe" or nil, got %s', who, util.kind(group.line_search))
   end
+  Optimizer.once(who, group.params, {})
   local first = group.params[1]
   for i, p in ipairs(group.params) do
     if p.dtype ~= first.dtype or p.device ~= first.device then

@@ -57,6 +57,14 @@ local function check_params(who, params)
   return params
 end
 
+--- Refuses a parameter that is in `seen` or twice in the list.
+function Optimizer.once(who, params, seen)
+  for _, p in ipairs(params) do
+    if seen[p] then util.fail("E-ARG", "%s: a parameter is in the list twice", who) end
+    seen[p] = true
+  end
+end
+
 --- A checked copy of a list of parameters.
 function Optimizer.list(who, params)
   local list = {}
@@ -88,12 +96,7 @@ local function read_groups(who, class, params, defaults)
   for _, given in ipairs(grouped and params or { { params = params } }) do
     groups[#groups + 1] = new_group(who, class, given, defaults)
   end
-  for _, group in ipairs(groups) do
-    for _, p in ipairs(group.params) do
-      if seen[p] then util.fail("E-ARG", "%s: a parameter is in the list twice", who) end
-      seen[p] = true
-    end
-  end
+  for _, group in ipairs(groups) do Optimizer.once(who, group.params, seen) end
   return groups
 end
 
@@ -119,8 +122,12 @@ end
 
 --- One update of every parameter that has a gradient. optim.LBFGS needs a closure: opt:step(function() ... return loss
 -- end), which clears the gradients, computes the loss and calls backward; it is called several times.
-function methods:step()
+function methods:step(...)
   if self == nil then util.fail("E-ARG", "optim: step needs the optimizer: opt:step()") end
+  if (...) ~= nil then
+    util.fail("E-ARG", "%s: step takes nothing, got %s; a closure is for optim.LBFGS, here: opt:zero_grad(), "
+      .. "loss:backward(), opt:step()", self, util.kind((...)))
+  end
   local scope <close> = neap.scope_begin()
   local hidden = getmetatable(self).hidden
   hidden.steps = hidden.steps + 1

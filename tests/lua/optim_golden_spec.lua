@@ -16,8 +16,12 @@ local function run(case, n)
     return loss
   end
   for _ = 1, n do
-    if case.name ~= "LBFGS" then closure() end
-    opt:step(closure)
+    if case.name ~= "LBFGS" then
+      closure()
+      opt:step()
+    else
+      opt:step(closure)
+    end
   end
   local got = a:totable()
   for _, row in ipairs(b:totable()) do table.move(row, 1, 2, #got + 1, got) end
@@ -128,5 +132,29 @@ describe("optim.LBFGS", function()
     refused("E-ARG", "return the loss", function() optim.LBFGS({ x }):step(function() end) end)
     refused("E-DTYPE", "share dtype", optim.LBFGS, { x, neap.zeros(1, { requires_grad = true }) })
     refused("E-ARG", "empty", optim.LBFGS, {})
+    refused("E-ARG", "twice", optim.LBFGS, { x, x })
+    local opt = optim.LBFGS { x }
+    refused("E-ARG", "not whole", opt.load_state_dict, opt, { class = "LBFGS", numel = 1 })
+    local sgd = optim.SGD({ x }, { lr = 0.1 })
+    refused("E-ARG", "a closure is for optim.LBFGS", sgd.step, sgd, function() end)
+  end)
+
+  it("goes back and can go on when the closure raises", function()
+    for _, search in ipairs { "strong_wolfe", false } do
+      local x, opt, closure = rosenbrock({ -1.2, 1.0 }, { line_search = search or nil, max_iter = 3, lr = 0.1 })
+      for at = 1, 3 do
+        local before, calls = neap.hash(x), 0
+        local ok, err = pcall(opt.step, opt, function()
+          calls = calls + 1
+          if calls == at then error("mine", 0) end
+          return closure()
+        end)
+        if at <= 2 then assert.equal(before, neap.hash(x)) end
+        assert.is_false(ok)
+        assert.equal("mine", err)
+        local first = opt:step(closure)
+        assert.is_true(opt:step(closure) < first)
+      end
+    end
   end)
 end)
