@@ -44,7 +44,7 @@ static inline uint64_t np_origin(neap_tensor *t, uint64_t first)
         if (origin) return 0;
         if (t->number) {
             memcpy(&origin, np_ptr(t), sizeof origin);
-            return np_origin_mix(t->dtype + UINT64_C(1), origin);
+            return np_origin_mix(t->dtype + UINT64_C(1), origin) | 2; /* never 0, which means unknown */
         }
         if (st->id > first) origin = t->origin = NP_ORIGIN_MADE;
         else origin = (st->id ^ (uint64_t)t->offset << 32) * UINT64_C(0x9E3779B97F4A7C15);

@@ -39,6 +39,13 @@ local faults = {
       return (x + h):sin()
     end
   end,
+  ["a number beside small whole ones"] = function(s)
+    return function(x)
+      x = x * s.k
+      for n = 0, 12 do x = x + n end
+      return x:sin()
+    end
+  end,
   ["a number in place"] = function(s) return function(x) return x:mul(1):mul_(s.k):sin() end end,
   ["a threshold of a mask"] = function(s) return function(x) return x:masked_fill(x:gt(s.k * 0.1), 0):sin() end end,
   ["a number under no_grad"] = function(s)
