@@ -62,7 +62,10 @@ static int name_temp(np_atomic *a, int (*make)(np_atomic *a, const char *path))
 {
     size_t dir = dir_length(a->target), cap = dir + 64;
     char *temp = text_new(a->c, cap);
-    if (!temp) return -1;
+    if (!temp) {
+        np_atomic_abandon(a);
+        return -1;
+    }
     memcpy(temp, a->target, dir);
     int fd = -1;
     for (int i = 0; i < TEMP_TRIES && fd < 0; i++) {

@@ -428,7 +428,8 @@ static bool bincount_infer(np_frame *f)
         if (v < base)
             ok = np_fail(f->c, NEAP_E_LABEL, "%lld cannot be counted: numbers start at %lld", (long long)v,
                          (long long)base);
-        else if (v - base >= n) n = v - base + 1;
+        else if (v - base >= n && __builtin_add_overflow(v - base, 1, &n))
+            ok = np_fail(f->c, NEAP_E_LABEL, "%lld is too large to be counted", (long long)v);
     }
     np_drop(host);
     np_drop(m);
