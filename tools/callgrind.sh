@@ -6,9 +6,18 @@ build=${1:-build}
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 
-count() { # program ... -> instructions of the whole run
-    NEAP_BLAS=none valgrind --tool=callgrind --callgrind-out-file="$out/cg" "$@" 2>&1 |
-        sed -n 's/.*Collected : \([0-9]*\).*/\1/p'
+count() { # program ... -> instructions of the whole run; a program that fails counts nothing
+    NEAP_BLAS=none valgrind --tool=callgrind --callgrind-out-file="$out/cg" "$@" >"$out/log" 2>&1 || {
+        echo "$0: failed: $*" >&2
+        cat "$out/log" >&2
+        return 1
+    }
+    n=$(sed -n 's/.*Collected : \([0-9]*\).*/\1/p' "$out/log")
+    [ -n "$n" ] || {
+        echo "$0: no count of: $*" >&2
+        return 1
+    }
+    echo "$n"
 }
 
 failed=0
