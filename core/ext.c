@@ -71,13 +71,13 @@ void neap_x_note(neap_ctx *c, uint64_t id, const char *where, const char *note)
 
 neap_dtype neap_x_default_dtype(neap_ctx *c)
 {
-    np_ambient_entry *e = c->ambient.n ? np_ambient_get(c, NP_AMB_DTYPE) : NULL;
+    np_ambient_entry *e = np_ambient_get(c, NP_AMB_DTYPE);
     return e ? (neap_dtype)e->value : NEAP_FLOAT32;
 }
 
 int neap_x_default_device(neap_ctx *c)
 {
-    np_ambient_entry *e = c->ambient.n ? np_ambient_get(c, NP_AMB_DEVICE) : NULL;
+    np_ambient_entry *e = np_ambient_get(c, NP_AMB_DEVICE);
     return e ? (int)e->value : 0;
 }
 

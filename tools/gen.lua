@@ -521,8 +521,8 @@ local function ops_c(ops)
   local out = { HEAD, [[
 #include "ops/op.h"
 
-/* Runs the frame as a C caller (positions from 0). */
-static neap_tensor *run(np_frame *f)
+/* A C function that Lua calls: inside it positions count from 0. */
+static NP_APART neap_tensor *run_inside_lua(np_frame *f)
 {
     neap_ctx *c = f->c;
     int base = c->base;
@@ -530,6 +530,14 @@ static neap_tensor *run(np_frame *f)
     bool ok = np_dispatch(f);
     c->base = base;
     return ok ? np_scope_adopt(c, f->out[0]) : NULL;
+}
+
+/* Runs the frame as a C caller. */
+static neap_tensor *run(np_frame *f)
+{
+    neap_ctx *c = f->c;
+    if (c->base) return run_inside_lua(f);
+    return np_dispatch(f) ? np_scope_adopt(c, f->out[0]) : NULL;
 }
 
 /* The same with several results: 1 .. n_more go to `more`, auxiliary ones are dropped. */

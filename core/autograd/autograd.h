@@ -131,8 +131,10 @@ static inline np_autograd *np_ag(neap_tensor *t) /* made at the first need */
 }
 
 /* node.c */
-struct neap_node *np_node_new(neap_ctx *c, int n_in, int n_out, int n_slots,
-                              const np_frame *f /* metas, attrs */);
+struct neap_node *np_node_new(neap_ctx *c, int n_in, int n_out,
+                              int n_slots); /* zeroed: metas are the caller's */
+/* Of a call: metas and attributes from f, no slot filled; the edges are the caller's to write. */
+struct neap_node *np_node_of(np_frame *f, const np_op_facts *facts);
 void np_node_release(struct neap_node *n);           /* the last reference is gone; iterative */
 static inline void np_node_drop(struct neap_node *n) /* one reference */
 {
@@ -146,10 +148,16 @@ void np_clear_identity(neap_tensor *t); /* t (with ag) becomes a leaf that requi
 void np_hooks_free(neap_ctx *c, np_hook *h);
 
 /* record.c: called by the dispatcher */
-bool np_grad_on(neap_ctx *c);       /* effective grad mode */
+static inline bool np_grad_on(neap_ctx *c) /* effective grad mode */
+{
+    const np_ambient_entry *e = np_ambient_get(c, NP_AMB_GRAD);
+    return !e || e->value;
+}
 bool np_hooks_allowed(neap_ctx *c); /* may a saved-tensors pair be entered here? E-HOOKS-DISABLED if not */
-struct neap_node *np_record_begin(np_frame *f);       /* node with edges; inputs packed. NULL: error */
-bool np_record_end(np_frame *f, struct neap_node *n); /* packs results, gives them their identity */
+struct neap_node *np_record_begin(np_frame *f,
+                                  const np_op_facts *facts); /* edges, inputs packed. NULL: error */
+/* Packs results, gives them their identity. */
+bool np_record_end(np_frame *f, const np_op_facts *facts, struct neap_node *n);
 /* An in-place op on a differentiable view: the base is rewritten, the view gets a new place in the graph. */
 bool np_write_through_view(np_frame *f);
 /* engine.c: the call of a composite op. */

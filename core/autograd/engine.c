@@ -53,10 +53,11 @@ static np_record *record_of(np_pass *p, struct neap_node *n, bool *fresh)
 {
     *fresh = false;
     if (n->record && n->record->pass == p) return n->record;
-    np_record *r = np_obj_new(p->c, record_size(n));
+    np_record *r = np_obj_raw(p->c, record_size(n));
     if (!r) return NULL;
     n->refs++;
-    r->node = n, r->pass = p, r->outer = n->record, r->all = p->all;
+    *r = (np_record){.node = n, .pass = p, .outer = n->record, .all = p->all};
+    for (int j = 0; j < n->n_out; j++) r->buf[j] = NULL;
     n->record = p->all = r;
     *fresh = true;
     return r;
@@ -168,7 +169,9 @@ static bool exclusive(const neap_tensor *t)
 static neap_tensor *call2(neap_ctx *c, int opx, neap_tensor *a, neap_tensor *b)
 {
     neap_tensor *in[2] = {a, b};
-    np_frame f = {.c = c, .op = np_ops[opx], .in = in, .n_in = b ? 2 : 1};
+    np_frame f;
+    np_frame_begin(&f, c, np_ops[opx], in, b ? 2 : 1);
+    memset(f.attr, 0, sizeof f.attr);
     return np_dispatch(&f) ? f.out[0] : NULL;
 }
 
@@ -389,9 +392,10 @@ neap_tensor *np_back_call(np_back *b, np_frame *f)
     if (ok) own_results(b, f);
     for (int i = 0; i < f->n_in; i++) {
         neap_tensor *t = f->in[i];
+        if (!t || !t->temp) continue;
         bool again = false;
         for (int k = 0; k < i; k++) again = again || f->in[k] == t;
-        if (t && t->temp && !again) consume(b, t);
+        if (!again) consume(b, t);
     }
     return ok ? f->out[0] : NULL;
 }

@@ -63,7 +63,7 @@ neap_node *neap_custom_record(neap_ctx *c, const neap_custom *f)
                        NEAP_MAX_RESULTS);
     for (int i = 0; i < f->n_inputs; i++) any = any || np_requires_grad(f->inputs[i]);
     if (!any || !np_grad_on(c)) return NULL;
-    struct neap_node *n = np_node_new(c, f->n_inputs, f->n_outputs, f->n_saved, NULL);
+    struct neap_node *n = np_node_new(c, f->n_inputs, f->n_outputs, f->n_saved);
     if (!n) return NULL;
     n->is_custom = true;
     size_t len = strlen(f->name) + 1;

@@ -167,7 +167,7 @@ static np_hook_pair *new_pair(neap_ctx *c)
 /* Entering a pair while hooks are disabled is an error with the message of the innermost disable. */
 bool np_hooks_allowed(neap_ctx *c)
 {
-    np_ambient_entry *e = c->ambient.n ? np_ambient_get(c, NP_AMB_HOOKS) : NULL;
+    np_ambient_entry *e = np_ambient_get(c, NP_AMB_HOOKS);
     np_hook_pair *p = e ? e->payload : NULL;
     if (p && p->disabled) return np_fail(c, NEAP_E_HOOKS_DISABLED, "%s", p->message);
     return true;

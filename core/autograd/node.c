@@ -5,39 +5,37 @@
  * context's graveyard and one loop empties it, whatever the length of the chain. */
 #include "autograd/autograd.h"
 
-static size_t align8(size_t n) { return (n + 7) & ~(size_t)7; }
+_Static_assert(sizeof(struct neap_node) % 8 == 0, "edges follow the node");
 
 /* int64s behind a node: shapes of results (and of a list op's inputs), lists of attributes. */
-static size_t count_dims(const np_frame *f, const np_op_facts *facts, int n_in, int n_out)
+static inline size_t count_dims(const np_frame *f, const np_op_facts *facts)
 {
     size_t dims = 0;
-    for (int j = 0; j < n_out; j++) dims += f->meta[j].ndim;
+    for (int j = 0; j < f->n_out; j++) dims += f->meta[j].ndim;
+    if (facts->plain_record) return dims;
     for (uint32_t m = facts->lists; m; m &= m - 1) dims += (size_t)f->attr[__builtin_ctz(m)].n;
-    for (int i = 0; facts->schema.list && i < n_in; i++) dims += f->in[i]->ndim;
+    for (int i = 0; facts->schema.list && i < f->n_in; i++) dims += f->in[i]->ndim;
     return dims;
 }
 
-static int64_t *put_shape(np_node_meta *m, neap_dtype t, int ndim, int device, const int64_t *shape,
-                          int64_t *list)
+static inline int64_t *put_shape(np_node_meta *m, neap_dtype t, int ndim, int device, const int64_t *shape,
+                                 int64_t *list)
 {
-    *m = (np_node_meta){(uint8_t)t, (uint8_t)ndim, (uint8_t)device, list};
-    for (int d = 0; d < ndim; d++) *list++ = shape[d];
-    return list;
+    m->dtype = (uint8_t)t, m->ndim = (uint8_t)ndim, m->device = (uint8_t)device;
+    m->shape = list;
+    for (ptrdiff_t d = 0; d < ndim; d++) list[d] = shape[d];
+    return list + ndim;
 }
 
-/* Copies what a record needs of the call into the node's block. */
-static void describe(struct neap_node *n, const np_frame *f, const np_op_facts *facts, int64_t *list)
+/* What a list op's inputs look like, and lists of attributes. */
+static NP_APART void describe_lists(struct neap_node *n, const np_frame *f, const np_op_facts *facts,
+                                    int64_t *list)
 {
-    n->op = f->op;
-    n->rng = f->rng;
-    for (int j = 0; j < n->n_out; j++)
-        list = put_shape(&n->meta[j], (neap_dtype)f->meta[j].dtype, f->meta[j].ndim, f->dev->index,
-                         f->meta[j].shape, list);
+    n->in_meta = facts->schema.list ? n->meta + n->n_out : NULL;
     for (int i = 0; n->in_meta && i < n->n_in; i++) {
         const neap_tensor *t = f->in[i];
         list = put_shape(&n->in_meta[i], (neap_dtype)t->dtype, t->ndim, t->st->dev->index, t->shape, list);
     }
-    for (int k = 0; k < facts->schema.n_attrs; k++) n->attr[k] = f->attr[k];
     if (facts->gen_attr >= 0) n->attr[facts->gen_attr].gen = NULL; /* the range is what a record needs */
     for (uint32_t m = facts->lists; m; m &= m - 1) {
         np_attr *a = &n->attr[__builtin_ctz(m)];
@@ -47,35 +45,60 @@ static void describe(struct neap_node *n, const np_frame *f, const np_op_facts *
     }
 }
 
-/* Everything a node needs in one block: edges, slots, result metas with their shapes, attributes with their lists. */
-struct neap_node *np_node_new(neap_ctx *c, int n_in, int n_out, int n_slots, const np_frame *f)
+/* Everything a node needs in one block: edges, slots, result metas with their shapes, attributes with their lists.
+ * Written: the node itself, and that its slots hold nothing. */
+static NP_INLINE struct neap_node *block(neap_ctx *c, int n_in, int n_out, int n_slots, int n_metas,
+                                         int n_attrs, size_t dims)
 {
-    const np_op_facts *facts = f ? np_facts(c, f->op) : NULL;
-    if (f && !facts) return NULL;
-    bool list_op = facts && facts->schema.list;
-    size_t dims = f ? count_dims(f, facts, n_in, n_out) : (size_t)n_out * NEAP_MAX_DIMS;
-    size_t head = align8(sizeof(struct neap_node)), edges = sizeof(np_edge) * (size_t)n_in,
-           slots = sizeof(np_slot) * (size_t)n_slots,
-           metas = sizeof(np_node_meta) * (size_t)(n_out + (list_op ? n_in : 0)),
-           attrs = facts ? sizeof(np_attr) * (size_t)facts->schema.n_attrs : 0;
-    size_t size = head + edges + slots + metas + attrs + sizeof(int64_t) * dims;
-    struct neap_node *n = np_obj_new(c, size);
+    size_t size = sizeof(struct neap_node) + sizeof(np_edge) * (size_t)n_in +
+                  sizeof(np_slot) * (size_t)n_slots + sizeof(np_node_meta) * (size_t)n_metas +
+                  sizeof(np_attr) * (size_t)n_attrs + sizeof(int64_t) * dims;
+    struct neap_node *n = np_obj_raw(c, size);
     if (!n) return NULL;
-    char *p = (char *)n + head;
-    n->refs = 1, n->c = c, n->size = size, n->seq = c->next_seq++;
-    n->n_in = n_in, n->n_out = n_out, n->n_slots = n_slots;
-    n->next = (np_edge *)p, p += edges;
-    n->slots = (np_slot *)p, p += slots;
-    n->meta = (np_node_meta *)p, p += metas;
-    n->in_meta = list_op ? n->meta + n_out : NULL;
-    n->attr = (np_attr *)p, p += attrs;
-    int64_t *list = (int64_t *)p;
+    np_edge *next = (np_edge *)(n + 1);
+    np_slot *slots = (np_slot *)(next + n_in);
+    np_node_meta *meta = (np_node_meta *)(slots + n_slots);
+    n->refs = 1, n->n_in = n_in, n->n_out = n_out, n->n_slots = n_slots;
+    n->seq = c->next_seq++;
+    n->c = c, n->size = size;
+    n->op = NULL, n->name = NULL, n->is_custom = false;
+    n->next = next, n->slots = slots, n->meta = meta, n->in_meta = NULL;
+    n->attr = (np_attr *)(meta + n_metas);
+    n->rng = (np_rng_range){0};
+    n->leaf = NULL, n->hooks = NULL, n->group = 0, n->record = NULL, n->grave = NULL;
+    n->backward = (neap_fn){0};
+    for (int k = 0; k < n_slots; k++) slots[k] = (np_slot){0};
     c->n_nodes++;
-    if (f) {
-        describe(n, f, facts, list);
-    } else {
-        for (int j = 0; j < n_out; j++) n->meta[j].shape = list + j * NEAP_MAX_DIMS;
-    }
+    return n;
+}
+
+struct neap_node *np_node_new(neap_ctx *c, int n_in, int n_out, int n_slots)
+{
+    size_t dims = (size_t)n_out * NEAP_MAX_DIMS;
+    struct neap_node *n = block(c, n_in, n_out, n_slots, n_out, 0, dims);
+    if (!n) return NULL;
+    int64_t *list = (int64_t *)n->attr;
+    memset(n->next, 0, sizeof *n->next * (size_t)n_in);
+    memset(n->meta, 0, sizeof *n->meta * (size_t)n_out);
+    memset(list, 0, sizeof *list * dims);
+    for (int j = 0; j < n_out; j++) n->meta[j].shape = list + j * NEAP_MAX_DIMS;
+    return n;
+}
+
+struct neap_node *np_node_of(np_frame *f, const np_op_facts *facts)
+{
+    const int n_attrs = facts->schema.n_attrs;
+    struct neap_node *n = block(f->c, f->n_in, f->n_out, facts->n_saves,
+                                f->n_out + (facts->schema.list ? f->n_in : 0), n_attrs, count_dims(f, facts));
+    if (!n) return NULL;
+    int64_t *list = (int64_t *)(n->attr + n_attrs);
+    n->op = f->op;
+    n->rng = f->rng;
+    for (int j = 0; j < f->n_out; j++)
+        list = put_shape(&n->meta[j], (neap_dtype)f->meta[j].dtype, f->meta[j].ndim, f->dev->index,
+                         f->meta[j].shape, list);
+    for (int k = 0; k < n_attrs; k++) n->attr[k] = f->attr[k];
+    if (!facts->plain_record) describe_lists(n, f, facts, list);
     return n;
 }
 
@@ -114,6 +137,12 @@ static inline void retire(neap_ctx *c, struct neap_node *n)
     }
 }
 
+static NP_APART void forget_function(neap_ctx *c, struct neap_node *n)
+{
+    if (n->backward.release) n->backward.release(n->backward.user);
+    if (n->name) np_obj_free(c, n->name, strlen(n->name) + 1);
+}
+
 static inline void bury(neap_ctx *c, struct neap_node *n)
 {
     for (int i = 0; i < n->n_slots; i++) np_slot_release(c, &n->slots[i]);
@@ -122,8 +151,7 @@ static inline void bury(neap_ctx *c, struct neap_node *n)
         if (next && --next->refs == 0) retire(c, next);
     }
     if (n->hooks) np_hooks_free(c, n->hooks);
-    if (n->backward.release) n->backward.release(n->backward.user);
-    if (n->name) np_obj_free(c, n->name, strlen(n->name) + 1);
+    if (n->is_custom) forget_function(c, n);
     c->n_nodes--;
     np_obj_free(c, n, n->size);
 }
@@ -131,12 +159,15 @@ static inline void bury(neap_ctx *c, struct neap_node *n)
 void np_node_release(struct neap_node *n)
 {
     neap_ctx *c = n->c;
-    retire(c, n);
-    if (c->burying) return;
+    if (n->leaf || c->burying) {
+        retire(c, n);
+        return;
+    }
     c->burying = true;
-    while ((n = c->graveyard)) {
-        c->graveyard = n->grave;
+    for (;;) {
         bury(c, n);
+        if (!(n = c->graveyard)) break;
+        c->graveyard = n->grave;
     }
     c->burying = false;
 }
@@ -146,7 +177,7 @@ static struct neap_node *accumulator(neap_ctx *c, neap_tensor *t)
     struct neap_node *n = t->ag->acc;
     if (n && n->refs++ > 0) return n;
     if (n) c->n_nodes++, c->obj_live++;
-    else if (!(n = t->ag->acc = np_node_new(c, 0, 1, 0, NULL))) return NULL;
+    else if (!(n = t->ag->acc = np_node_new(c, 0, 1, 0))) return NULL;
     n->leaf = np_hold_ref(t);
     n->meta[0].dtype = t->dtype, n->meta[0].ndim = t->ndim, n->meta[0].device = (uint8_t)t->st->dev->index;
     memcpy((int64_t *)n->meta[0].shape, t->shape, sizeof t->shape);
@@ -173,7 +204,13 @@ static void forget_retain(neap_tensor *t)
 
 void np_set_identity(neap_tensor *t, struct neap_node *n, int out_nr)
 {
-    np_autograd *ag = np_ag(t);
+    if (!t->ag) { /* a fresh result */
+        t->own = (np_autograd){.requires_grad = true, .out_nr = out_nr, .node = n};
+        t->ag = &t->own;
+        n->refs++;
+        return;
+    }
+    np_autograd *ag = t->ag;
     if (ag->retains_grad) forget_retain(t);
     struct neap_node *old = ag->node;
     n->refs++;
@@ -195,11 +232,9 @@ void np_clear_identity(neap_tensor *t)
     np_node_drop(old);
 }
 
-void np_autograd_drop(neap_tensor *t)
+/* Of a leaf, of a view, or of a result that somebody looks at. */
+static NP_APART void drop_rest(neap_ctx *c, neap_tensor *t, np_autograd *ag)
 {
-    np_autograd *ag = t->ag;
-    neap_ctx *c = t->c;
-    if (!ag) return;
     if (ag->retains_grad) forget_retain(t);
     if (ag->grad) np_put_grad(c, t, NULL);
     t->ag = NULL;
@@ -210,6 +245,19 @@ void np_autograd_drop(neap_tensor *t)
     np_node_drop(ag->node);
     np_drop(ag->base);
     if (ag->hooks) np_hooks_free(c, ag->hooks);
+}
+
+void np_autograd_drop(neap_tensor *t)
+{
+    np_autograd *ag = t->ag;
+    neap_ctx *c = t->c;
+    if (!ag) return;
+    if (ag->retains_grad || ag->grad || ag->acc || ag->base || ag->hooks) {
+        drop_rest(c, t, ag);
+        return;
+    }
+    t->ag = NULL;
+    np_node_drop(ag->node);
 }
 
 /* ---- inspection */

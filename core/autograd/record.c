@@ -2,15 +2,6 @@
  * packed results after it. An error in between leaves no trace: the half-built node is dropped by dispatch. */
 #include "autograd/autograd.h"
 
-bool np_grad_on(neap_ctx *c)
-{
-    if (!c->ambient.n) return true;
-    np_ambient_entry *e = np_ambient_get(c, NP_AMB_GRAD);
-    return !e || e->value;
-}
-
-static const np_op *impl_of(const np_op *op) { return op->base ? op->base : op; }
-
 static bool wanted(const np_save *s, const struct neap_node *n)
 {
     if (!s->for_mask) return true;
@@ -29,46 +20,59 @@ static bool pack_input(np_frame *f, np_slot *slot, int i)
     return ok;
 }
 
-struct neap_node *np_record_begin(np_frame *f)
+/* The edge to the node of t, which requires grad; NULL in it after an error. */
+static inline np_edge edge_to(neap_ctx *c, neap_tensor *t)
 {
-    neap_ctx *c = f->c;
-    const np_op *impl = impl_of(f->op);
-    int n_slots = np_facts(c, f->op)->n_saves;
-    struct neap_node *n = np_node_new(c, f->n_in, f->n_out, n_slots, f);
-    if (!n) return NULL;
-    for (int i = 0; i < f->n_in; i++) {
-        if (!np_requires_grad(f->in[i])) continue;
-        n->next[i] = np_edge_of(c, f->in[i]);
-        if (!n->next[i].node) goto fail;
-    }
-    for (int k = 0; k < n_slots; k++) {
+    struct neap_node *n = t->ag->node;
+    if (!n) return np_edge_of(c, t);
+    n->refs++;
+    return (np_edge){n, t->ag->out_nr};
+}
+
+static bool pack_inputs(np_frame *f, const np_op *impl, struct neap_node *n)
+{
+    for (int k = 0; k < n->n_slots; k++) {
         const np_save *s = &impl->save[k];
         if (s->what == NP_SAVE_IN && s->index < f->n_in && wanted(s, n) &&
             !pack_input(f, &n->slots[k], s->index))
-            goto fail;
+            return false;
     }
-    return n;
-fail:
+    return true;
+}
+
+static bool pack_results(np_frame *f, const np_op *impl, struct neap_node *n)
+{
+    for (int k = 0; k < n->n_slots; k++) {
+        const np_save *s = &impl->save[k];
+        if (s->what == NP_SAVE_OUT && s->index < f->n_out && wanted(s, n) &&
+            !np_slot_pack(f->c, &n->slots[k], f->out[s->index], n, s->index))
+            return false;
+    }
+    return true;
+}
+
+struct neap_node *np_record_begin(np_frame *f, const np_op_facts *facts)
+{
+    struct neap_node *n = np_node_of(f, facts);
+    if (!n) return NULL;
+    bool ok = true;
+    for (int i = 0; i < f->n_in; i++) {
+        bool wants = ok && np_requires_grad(f->in[i]);
+        n->next[i] = wants ? edge_to(f->c, f->in[i]) : (np_edge){NULL, 0};
+        ok = ok && (!wants || n->next[i].node);
+    }
+    if (ok && (!n->n_slots || pack_inputs(f, facts->impl, n))) return n;
     np_node_drop(n);
     return NULL;
 }
 
-bool np_record_end(np_frame *f, struct neap_node *n)
+bool np_record_end(np_frame *f, const np_op_facts *facts, struct neap_node *n)
 {
-    neap_ctx *c = f->c;
-    const np_op *impl = impl_of(f->op);
     for (int j = 0; j < f->n_out; j++) {
         neap_tensor *t = f->out[j];
-        if (!t || !np_is_float((neap_dtype)t->dtype)) continue;
-        np_set_identity(t, n, j);
+        if (t && np_is_float((neap_dtype)t->dtype)) np_set_identity(t, n, j);
     }
-    for (int k = 0; k < n->n_slots; k++) {
-        const np_save *s = &impl->save[k];
-        if (s->what == NP_SAVE_OUT && s->index < f->n_out && wanted(s, n) &&
-            !np_slot_pack(c, &n->slots[k], f->out[s->index], n, s->index))
-            return false;
-    }
-    return true;
+    return !n->n_slots || pack_results(f, facts->impl, n);
 }
 
 /* x (a view of base) is written in place: w = the op on a clone of x; base's window := w; x = that window. */

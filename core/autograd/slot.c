@@ -153,7 +153,7 @@ bool np_slot_pack(neap_ctx *c, np_slot *s, neap_tensor *t, struct neap_node *own
     s->out_nr = out_nr;
     s->requires_grad = np_requires_grad(t);
     s->version = t->st->version.n;
-    np_ambient_entry *e = c->ambient.n ? np_ambient_get(c, NP_AMB_HOOKS) : NULL;
+    np_ambient_entry *e = np_ambient_get(c, NP_AMB_HOOKS);
     np_hook_pair *pair = e ? e->payload : NULL;
     bool ok;
     if (pair && pair->pack) ok = pair->pack(c, pair, s, t, owner);
@@ -253,15 +253,29 @@ neap_tensor *np_slot_unpack(neap_ctx *c, np_slot *s, struct neap_node *owner)
     }
 }
 
+static void release_held(neap_ctx *c, np_slot *s)
+{
+    neap_tensor *t = s->t;
+    struct neap_node *id = s->id;
+    s->state = NP_SLOT_RELEASED;
+    s->t = NULL;
+    s->id = NULL;
+    c->n_slots--;
+    if (t->refs > 1 || t->st->refs > 1) np_release_bytes(t->st); /* it lives on */
+    np_drop(t);
+    np_node_drop(id);
+}
+
 void np_slot_release_slow(neap_ctx *c, np_slot *s)
 {
+    if (s->state == NP_SLOT_HELD) {
+        release_held(c, s);
+        return;
+    }
     np_slot old = *s;
     memset(s, 0, sizeof *s);
     s->state = NP_SLOT_RELEASED;
-    if (old.state == NP_SLOT_HELD) {
-        if (old.t->refs > 1 || old.t->st->refs > 1) np_release_bytes(old.t->st); /* it lives on */
-        np_drop(old.t);
-    } else if (old.state == NP_SLOT_HOOKED && old.pair->h.drop) {
+    if (old.state == NP_SLOT_HOOKED && old.pair->h.drop) {
         old.pair->h.drop(old.pair->h.user, old.packed);
     } else if (old.state == NP_SLOT_REGION) {
         old.pair->drop(&old);

@@ -28,6 +28,8 @@ uint64_t np_ambient_push(neap_ctx *c, np_ambient_kind kind, int64_t value, void 
                             .payload = payload,
                             .where = where};
     if (note) snprintf(e->note, sizeof e->note, "%s", note);
+    a->of[kind]++;
+    a->loud += NP_AMB_LOUD >> kind & 1;
     a->dirty = true;
     return e->id;
 }
@@ -57,6 +59,8 @@ bool np_ambient_pop(neap_ctx *c, uint64_t id)
     np_ambient_entry *e = np_ambient_find(c, id);
     if (!e) return false;
     size_t after = a->n - 1 - (size_t)(e - a->v);
+    a->of[e->kind]--;
+    a->loud -= NP_AMB_LOUD >> e->kind & 1;
     memmove(e, e + 1, after * sizeof *e);
     a->n--;
     a->dirty = true;

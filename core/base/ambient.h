@@ -35,6 +35,10 @@ typedef enum np_ambient_kind {
     NP_N_AMBIENT
 } np_ambient_kind;
 
+/* Kinds that have a part in the call of an op, besides recording it. */
+#define NP_AMB_LOUD \
+    (1u << NP_AMB_MODE | 1u << NP_AMB_INNER | 1u << NP_AMB_CAST | 1u << NP_AMB_TRACE | 1u << NP_AMB_ORIGIN)
+
 typedef struct np_ambient_entry {
     uint64_t id; /* from 1, never reused */
     const void *owner;
@@ -52,6 +56,8 @@ typedef struct np_ambient {
     const void *running;                           /* the running owner */
     bool (*asleep)(void *user, const void *owner); /* NULL: everyone is awake */
     void *asleep_user;
+    int32_t of[NP_N_AMBIENT]; /* entries of a kind, of all owners */
+    int32_t loud;             /* entries of the kinds that may change what an op call does: NP_AMB_LOUD */
     bool dirty;
     np_ambient_entry *eff[NP_N_AMBIENT]; /* valid when !dirty; NULL: nothing in force */
 } np_ambient;

@@ -86,14 +86,23 @@ struct neap_ctx {
 
 /* The common case of mem.h in line: an idle object of the class, a small count, no limit, no failure injected. */
 
-static inline void *np_obj_idle(neap_ctx *c, size_t size)
+/* The idle object that the next allocation of this size would get, NULL if it needs more than that. All but its first
+ * word may be written to already; np_obj_take makes it the caller's. */
+static inline void *np_obj_peek(neap_ctx *c, size_t size)
 {
     size_t k = size ? (size - 1) / NP_OBJ_STEP : 0;
-    void *p = k < NP_OBJ_CLASSES ? c->obj_free[k] : NULL;
-    if (!p || c->alloc_fail_at) return NULL;
-    memcpy(&c->obj_free[k], p, sizeof(void *));
+    return k < NP_OBJ_CLASSES && !c->alloc_fail_at ? c->obj_free[k] : NULL;
+}
+static inline void np_obj_take(neap_ctx *c, void *p, size_t size)
+{
+    memcpy(&c->obj_free[size ? (size - 1) / NP_OBJ_STEP : 0], p, sizeof(void *));
     c->alloc_count++;
     c->obj_live++;
+}
+static inline void *np_obj_idle(neap_ctx *c, size_t size)
+{
+    void *p = np_obj_peek(c, size);
+    if (p) np_obj_take(c, p, size);
     return p;
 }
 static inline void *np_obj_new(neap_ctx *c, size_t size)
@@ -156,7 +165,7 @@ static inline void np_mem_uncount(np_mem *m, size_t bytes, neap_category cat)
 
 static inline np_ambient_entry *np_ambient_get(neap_ctx *c, np_ambient_kind kind)
 {
-    if (!c->ambient.n) return NULL;
+    if (!c->ambient.of[kind]) return NULL;
     if (c->ambient.dirty) np_ambient_refresh(&c->ambient);
     return c->ambient.eff[kind];
 }
@@ -164,7 +173,7 @@ static inline np_ambient_entry *np_ambient_get(neap_ctx *c, np_ambient_kind kind
 /* Surely nothing of this kind is in force; false when it must be looked up. */
 static inline bool np_ambient_none(const neap_ctx *c, np_ambient_kind kind)
 {
-    return !c->ambient.n || (!c->ambient.dirty && !c->ambient.eff[kind]);
+    return !c->ambient.of[kind] || (!c->ambient.dirty && !c->ambient.eff[kind]);
 }
 
 static inline bool np_pending(const neap_ctx *c) { return c->err.code != NEAP_OK; }

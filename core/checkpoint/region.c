@@ -309,6 +309,6 @@ neap_region *np_recording_region(neap_ctx *c)
 
 int neap_in_recompute(neap_ctx *c)
 {
-    np_ambient_entry *e = c->ambient.n ? np_ambient_get(c, NP_AMB_RECOMPUTE) : NULL;
+    np_ambient_entry *e = np_ambient_get(c, NP_AMB_RECOMPUTE);
     return e && e->value;
 }

@@ -120,12 +120,6 @@ static NP_INLINE bool allocate(np_frame *f, bool inplace)
 /* A view is the only result of its op, and takes no kernel. */
 static bool is_view(const np_frame *f) { return f->meta[0].view; }
 
-static np_kernel find_kernel(const np_frame *f, const np_op *impl)
-{
-    const np_device *d = impl->tags & NP_ANYWHERE ? f->c->devices[0] : f->dev;
-    return d->kern[impl->index];
-}
-
 /* Fused ops without a kernel on the device: their composition, below recording and inner modes. */
 static NP_APART bool run_reference(np_frame *f, const np_op *impl)
 {
@@ -171,10 +165,9 @@ static NP_INLINE bool inner_or_compute(np_frame *f, const np_ambient_entry *inne
 
 bool np_compute_below(np_frame *f, uint64_t id)
 {
-    const np_op *impl = impl_of(f->op);
     const np_ambient_entry *e = np_ambient_get(f->c, NP_AMB_TRACE);
-    return inner_or_compute(f, np_ambient_below(f->c, NP_AMB_INNER, id), impl, find_kernel(f, impl),
-                            (f->op->tags & NP_INPLACE) != 0, e && e->value);
+    return inner_or_compute(f, np_ambient_below(f->c, NP_AMB_INNER, id), impl_of(f->op),
+                            f->dev->kern[f->op->index], (f->op->tags & NP_INPLACE) != 0, e && e->value);
 }
 
 /* Counters of random ops. Streams only move forward: a call that fails later keeps its range. */
@@ -185,86 +178,94 @@ static NP_APART np_rng_range reserve(np_frame *f, const np_op_facts *facts)
     return np_generator_reserve(f->c, g ? g : f->dev->generator, f->rng_n);
 }
 
-static NP_APART bool records(const np_frame *f, const np_op *impl)
+/* Somebody asks for tensors that require grad and meet an op while recording is off. */
+static NP_APART void tell_unrecorded(np_frame *f)
 {
+    for (int i = 0; i < f->n_in; i++) {
+        neap_tensor *t = f->in[i];
+        if (t && t->ag && (t->ag->requires_grad || is_stale(t))) f->c->on_unrecorded(f->c, t);
+    }
+}
+
+/* Is this call one to record? `stale`: the argument that is a view whose base got a new place in the graph (was changed
+ * in place) after the view was taken, or -1. */
+static NP_INLINE bool records(np_frame *f, const np_op *impl, int *stale)
+{
+    bool any = false;
     if (impl->tags & NP_NODIFF) return false;
-    for (int i = 0; i < f->n_in; i++)
-        if (f->in[i] && f->in[i]->ag && (f->in[i]->ag->requires_grad || is_stale(f->in[i]))) {
-            if (np_grad_on(f->c)) return true;
-            if (f->c->on_unrecorded) f->c->on_unrecorded(f->c, f->in[i]);
-        }
+    for (ptrdiff_t i = 0; i < f->n_in; i++) {
+        const neap_tensor *t = f->in[i];
+        if (!t || !t->ag) continue;
+        any |= t->ag->requires_grad;
+        if (t->ag->base && is_stale(t)) any = true, *stale = (int)i;
+    }
+    if (!any || np_grad_on(f->c)) return any;
+    if (f->c->on_unrecorded) tell_unrecorded(f);
     return false;
 }
 
-/* A view whose base got a new place in the graph (was changed in place) after the view was taken. */
-static NP_APART bool check_stale_views(np_frame *f)
+static NP_APART bool fail_stale(np_frame *f, int i)
 {
-    for (int i = 0; i < f->n_in; i++) {
-        const neap_tensor *t = f->in[i];
-        if (t && t->ag && is_stale(t))
-            return np_fail(
-                f->c, NEAP_E_INPLACE,
-                "argument %d is a view taken before its base was changed in place; take the view again",
-                i + f->c->base);
-    }
-    return true;
+    return np_fail(f->c, NEAP_E_INPLACE,
+                   "argument %d is a view taken before its base was changed in place; take the view again",
+                   i + f->c->base);
+}
+
+/* Whoever follows the sequence of ops (determinism checks, debug, profile) sees each one here, checked but not yet
+ * run. Does somebody want to be told of kernels, too? */
+static inline bool trace(np_frame *f)
+{
+    const np_ambient_entry *e = np_ambient_get(f->c, NP_AMB_TRACE);
+    return e && np_watch_tell(f->c, e, f);
 }
 
 /* A call that infer has described, from here on. */
-static NP_INLINE bool perform(np_frame *f, const np_op_facts *facts, bool recording, bool inplace,
-                              bool watched)
+static NP_INLINE bool perform(np_frame *f, const np_op_facts *facts, bool recording, int stale, bool inplace,
+                              bool loud, bool watched)
 {
     neap_ctx *c = f->c;
-    const np_op *impl = impl_of(f->op);
+    const np_op *impl = facts->impl;
     if (inplace && !check_inplace(f, recording)) return false;
-    np_kernel kernel = find_kernel(f, impl);
+    np_kernel kernel = f->dev->kern[f->op->index];
     if (!kernel && !impl->ref && !is_view(f))
         return np_fail(c, NEAP_E_NOKERNEL, "no kernel on %s; move the operands with :to(\"cpu\")",
                        f->dev->name);
-    if (recording && !check_stale_views(f)) return false;
+    if (recording && stale >= 0) return fail_stale(f, stale);
     if (recording && inplace && f->in[0]->ag && f->in[0]->ag->base) return np_write_through_view(f);
     if (f->rng_n) f->rng = reserve(f, facts);
 
     struct neap_node *node = NULL;
-    if (recording && !(node = np_record_begin(f))) return false;
+    if (recording && !(node = np_record_begin(f, facts))) return false;
 
     np_operands operands;
     bool ok = (!inplace || separate(f, &operands)) &&
-              inner_or_compute(f, np_ambient_get(c, NP_AMB_INNER), impl, kernel, inplace, watched);
+              inner_or_compute(f, loud ? np_ambient_get(c, NP_AMB_INNER) : NULL, impl, kernel, inplace, watched);
     if (inplace) rejoin(f, &operands);
-    const np_ambient_entry *origins = np_ambient_get(c, NP_AMB_ORIGIN);
+    const np_ambient_entry *origins = loud ? np_ambient_get(c, NP_AMB_ORIGIN) : NULL;
     if (ok && origins) np_origin_note(f, facts, origins);
-    if (ok && node) ok = np_record_end(f, node);
-    np_node_drop(node);
+    if (ok && recording) ok = np_record_end(f, facts, node);
+    if (recording) np_node_drop(node);
     return ok;
 }
 
-static NP_APART bool perform_inplace(np_frame *f, const np_op_facts *facts, bool recording)
+static NP_APART bool perform_inplace(np_frame *f, const np_op_facts *facts, bool recording, int stale,
+                                     bool watched)
 {
-    return perform(f, facts, recording, true, false);
-}
-
-/* Whoever follows the sequence of ops (determinism checks, debug, profile) sees each one here, checked but not yet
- * run. Apart, so that nothing is asked a second time when nobody follows. */
-static NP_APART bool perform_traced(np_frame *f, const np_op_facts *facts, const np_ambient_entry *e,
-                                    bool touched)
-{
-    bool watched = np_watch_tell(f->c, e, f);
-    return perform(f, facts, touched && records(f, impl_of(f->op)), (f->op->tags & NP_INPLACE) != 0, watched);
+    return perform(f, facts, recording, stale, true, true, watched);
 }
 
 /* touched: an operand has an autograd part. */
-static NP_INLINE bool run(np_frame *f, const np_op_facts *facts, bool touched)
+static NP_INLINE bool run(np_frame *f, const np_op_facts *facts, bool touched, bool loud)
 {
-    const np_op *impl = impl_of(f->op);
     f->n_out = facts->n_out;
-    if (!impl->infer(f))
+    if (!facts->impl->infer(f))
         return np_fail(f->c, NEAP_E_INTERNAL, "infer failed without saying why"); /* unless it said so */
-    const np_ambient_entry *e = np_ambient_get(f->c, NP_AMB_TRACE);
-    if (e) return perform_traced(f, facts, e, touched);
-    const bool recording = touched && records(f, impl);
-    if (f->op->tags & NP_INPLACE) return perform_inplace(f, facts, recording);
-    return perform(f, facts, recording, false, false);
+    const bool watched = loud && trace(f);
+    int stale = -1;
+    const bool recording = touched && records(f, facts->impl, &stale);
+    if (f->op->tags & NP_INPLACE) return perform_inplace(f, facts, recording, stale, watched);
+    if (recording) return perform(f, facts, true, stale, false, loud, watched);
+    return perform(f, facts, false, -1, false, loud, watched);
 }
 
 /* Names the argument that is not there. */
@@ -308,26 +309,28 @@ const np_ambient_entry *np_mode_below(neap_ctx *c, uint64_t below)
     return resolve(c, np_ambient_below(c, NP_AMB_MODE, below));
 }
 
-/* A call from outside, or from above `mode` (not fresh). */
-static NP_INLINE bool enter(np_frame *f, const np_ambient_entry *mode, bool fresh)
+/* A call from outside, or from above `mode` (not fresh). Not loud: surely no mode, cast or tracer is in force. */
+static NP_INLINE bool enter(np_frame *f, const np_ambient_entry *mode, bool fresh, bool loud)
 {
     neap_ctx *c = f->c;
-    const np_op_facts *facts = np_facts(c, f->op);
+    const np_op *op = f->op;
+    const np_op_facts *facts = np_facts(c, op);
     if (np_pending(c) || !facts) return false;
     const char *outer = c->op_name;
-    c->op_name = f->op->name;
-    c->counts[f->op->index].calls += fresh;
+    c->op_name = op->name;
+    c->counts[op->index].calls += fresh;
     const int n_in = f->n_in;
-    bool touched = false, gaps = n_in < facts->n_needed;
+    bool gaps = n_in < facts->n_needed;
+    uintptr_t touched = 0;
     for (int i = 0; i < n_in; i++) {
         const neap_tensor *t = f->in[i];
-        if (!t) gaps = true;
-        else if (t->ag) touched = true;
+        if (t) touched |= (uintptr_t)t->ag;
+        else gaps = true;
     }
     bool ok = !gaps || required_present(f, facts);
     const np_ambient_entry *cast =
-        f->op->tags & (NP_CAST_LOW | NP_CAST_FLOAT32) ? np_ambient_get(c, NP_AMB_CAST) : NULL;
-    if (f->op->tags & NP_COMPOSITE) {
+        loud && op->tags & (NP_CAST_LOW | NP_CAST_FLOAT32) ? np_ambient_get(c, NP_AMB_CAST) : NULL;
+    if (op->tags & NP_COMPOSITE) {
         f->n_out = facts->n_results;
         ok = ok && np_run_parts(f);
     } else if (ok && mode) {
@@ -336,13 +339,22 @@ static NP_INLINE bool enter(np_frame *f, const np_ambient_entry *mode, bool fres
     } else if (ok && cast && cast->value && np_cast_wanted(f, cast->value)) {
         ok = np_cast_call(f, cast->value); /* comes back here, with nothing left to cast */
     } else if (ok) {
-        ok = run(f, facts, touched);
+        ok = run(f, facts, touched != 0, loud);
     }
     if (!ok) np_frame_drop(f);
     c->op_name = outer;
     return ok;
 }
 
-bool np_dispatch_below(np_frame *f, uint64_t id) { return enter(f, np_mode_below(f->c, id), false); }
+static NP_APART bool enter_loud(np_frame *f, const np_ambient_entry *mode, bool fresh)
+{
+    return enter(f, mode, fresh, true);
+}
 
-bool np_dispatch(np_frame *f) { return enter(f, resolve(f->c, np_ambient_get(f->c, NP_AMB_MODE)), true); }
+bool np_dispatch_below(np_frame *f, uint64_t id) { return enter_loud(f, np_mode_below(f->c, id), false); }
+
+bool np_dispatch(np_frame *f)
+{
+    if (f->c->ambient.loud) return enter_loud(f, resolve(f->c, np_ambient_get(f->c, NP_AMB_MODE)), true);
+    return enter(f, NULL, true, false);
+}

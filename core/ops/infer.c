@@ -119,6 +119,7 @@ bool np_infer_same(np_frame *f)
 {
     if (!np_same_device(f)) return false;
     f->compute = (neap_dtype)f->in[0]->dtype;
+    f->flat = f->n_in == 1 && f->in[0]->contiguous;
     np_meta_like(f, 0, f->in[0]);
     return true;
 }
@@ -127,14 +128,6 @@ bool np_infer_float(np_frame *f)
 {
     if (!np_infer_same(f)) return false;
     if (!np_is_float(f->compute)) f->compute = np_default_float(f->c), f->meta[0].dtype = f->compute;
-    return true;
-}
-
-static bool same_shape(const neap_tensor *a, const neap_tensor *b)
-{
-    if (a->ndim != b->ndim) return false;
-    for (int d = 0; d < a->ndim; d++)
-        if (a->shape[d] != b->shape[d]) return false;
     return true;
 }
 
@@ -161,25 +154,34 @@ static NP_APART bool broadcast(np_frame *f)
     return true;
 }
 
-/* The common case: tensors of one dtype, device and shape. */
+/* The common case: tensors of one dtype, device and shape. (False: result 0 is half described.) */
 static inline bool alike(np_frame *f)
 {
     const neap_tensor *a = f->in[0], *b = f->in[1];
-    if (a->dtype != b->dtype || a->st->dev != b->st->dev || a->number || b->number || !same_shape(a, b))
-        return false;
+    np_out_meta *m = &f->meta[0];
+    if (a->look != b->look || a->number || a->st->dev != b->st->dev) return false;
+    for (int d = 0; d < a->ndim; d++) {
+        if (a->shape[d] != b->shape[d]) return false;
+        m->shape[d] = a->shape[d];
+    }
+    m->dtype = a->dtype;
+    m->ndim = a->ndim;
+    m->view = false;
     f->dev = a->st->dev;
     f->compute = (neap_dtype)a->dtype;
-    np_meta_like(f, 0, a);
+    f->flat = a->contiguous && f->n_in == 2;
     return true;
 }
 
 static bool binary_shape(np_frame *f) { return alike(f) || broadcast(f); }
 
-bool np_infer_binary(np_frame *f)
+static NP_APART bool infer_unlike(np_frame *f)
 {
-    return alike(f) || (broadcast(f) && np_number_fits(f->c, f->in[0], f->compute) &&
-                        np_number_fits(f->c, f->in[1], f->compute));
+    return broadcast(f) && np_number_fits(f->c, f->in[0], f->compute) &&
+           np_number_fits(f->c, f->in[1], f->compute);
 }
+
+bool np_infer_binary(np_frame *f) { return alike(f) || infer_unlike(f); }
 
 bool np_infer_binary_float(np_frame *f)
 {

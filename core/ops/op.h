@@ -60,10 +60,11 @@ typedef struct np_frame {
     int n_in;
     int n_out;                    /* set by dispatch from the schema; infer may lower it (max without dim) */
     np_device *dev;               /* of the first real tensor; infer may set it (factories) */
-    neap_dtype compute;           /* promoted dtype for kernels, set by the infer helpers */
     uint64_t rng_n;               /* NP_RANDOM ops: infer says how many elements to reserve for */
     np_rng_range rng;             /* the reserved range */
     neap_tensor *out[NP_MAX_OUT]; /* new references; for in-place ops out[0] is in[0] retained */
+    neap_dtype compute;           /* promoted dtype for kernels, set by the infer helpers */
+    bool flat; /* infer: at most two operands, contiguous, of one dtype and of the shape of result 0 */
     np_attr attr[NP_MAX_ATTR];    /* those of the schema are set by the caller */
     np_out_meta meta[NP_MAX_OUT]; /* filled by infer, n_out of them */
 } np_frame;
@@ -77,10 +78,11 @@ static inline void np_frame_begin(np_frame *f, neap_ctx *c, const np_op *op, nea
     f->n_in = n_in;
     f->n_out = 0;
     f->dev = NULL;
-    f->compute = (neap_dtype)0;
     f->rng_n = 0;
     f->rng = (np_rng_range){0};
     for (int j = 0; j < NP_MAX_OUT; j++) f->out[j] = NULL;
+    f->compute = (neap_dtype)0;
+    f->flat = false;
 }
 
 /* A gradient formula's view of its node. Formulas call np_<op>(b, ...); results of those calls belong to
@@ -226,10 +228,12 @@ bool np_schema_parse(const char *args, np_schema *s); /* false: malformed (a tes
 
 /* Parsed once per context. */
 typedef struct np_op_facts {
+    const np_op *impl;                        /* the op itself; of in-place forms what they are a form of */
     int8_t n_results, n_aux, n_out, gen_attr; /* gen_attr: the generator's attribute, -1 none */
     int8_t n_needed, n_saves; /* tensor inputs that a call has at least; saved values of a record */
     uint32_t required;        /* bit i: tensor input i must be there */
     uint32_t lists;           /* bit i: attribute i has a list of numbers */
+    bool plain_record; /* a node has the shapes of the results and the attributes as they are: no lists */
     np_schema schema;
 } np_op_facts;
 const np_op_facts *np_facts_load(neap_ctx *c, const np_op *op);

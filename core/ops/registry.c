@@ -18,6 +18,14 @@ int np_op_index(const char *name)
     return op ? op->index : -1;
 }
 
+void np_kernels_complete(np_kernel *kern, const np_kernel *cpu)
+{
+    for (int i = 0; i < NP_N_OPS; i++) {
+        const np_op *impl = np_ops[i]->base ? np_ops[i]->base : np_ops[i];
+        kern[i] = impl->tags & NP_ANYWHERE ? cpu[impl->index] : kern[impl->index];
+    }
+}
+
 static const struct {
     const char *text;
     np_arg_type type;
@@ -141,6 +149,7 @@ const np_op_facts *np_facts_load(neap_ctx *c, const np_op *op)
                 np_array_free(c, facts);
                 return np_fail(c, NEAP_E_INTERNAL, "malformed schema of %s: %s", o->name, o->args);
             }
+            x->impl = o;
             x->n_results = (int8_t)x->schema.n_results;
             x->n_aux = (int8_t)x->schema.n_aux;
             x->n_out = (int8_t)(x->n_results + x->n_aux);
@@ -150,6 +159,7 @@ const np_op_facts *np_facts_load(neap_ctx *c, const np_op *op)
             for (int k = 0; k < x->schema.n_args; k++) fact_of(x, &x->schema.arg[k]);
             while (x->required >> x->n_needed) x->n_needed++;
             if (x->schema.list) x->n_needed = 1;
+            x->plain_record = !x->schema.list && !x->lists && x->gen_attr < 0;
             while (x->n_saves < NP_MAX_SAVE && o->save[x->n_saves].what != NP_SAVE_NONE) x->n_saves++;
         }
         c->facts = facts;

@@ -52,6 +52,7 @@ bool np_devices_init(neap_ctx *c)
     d->mem.limit = c->opts.host_limit;
     for (int i = 0; i < np_n_ops_total; i++)
         for (int level = c->isa; level >= 0 && !d->kern[i]; level--) d->kern[i] = np_cpu_kernels[i][level];
+    np_kernels_complete(d->kern, d->kern);
     return true;
 }
 
@@ -86,6 +87,7 @@ int neap_register_backend(neap_ctx *c, const neap_backend *b)
     np_device *d = device_add(c, b);
     if (!d) return -1;
     for (const np_kernel_row *r = b->kernels; r && r->name; r++) d->kern[np_op_index(r->name)] = r->kernel;
+    np_kernels_complete(d->kern, c->devices[0]->kern);
     return d->index;
 }
 

@@ -41,5 +41,7 @@ void np_devices_close(neap_ctx *c);
 
 /* What this layer calls and does not own (ops/registry.c): the index of an op, -1 if there is none. */
 int np_op_index(const char *name);
+/* The rest of a table of kernels: what in-place forms have from their op, and ops that one kernel serves everywhere. */
+void np_kernels_complete(np_kernel *kern, const np_kernel *cpu);
 
 #endif

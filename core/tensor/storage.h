@@ -11,12 +11,13 @@ static inline void np_storage_begin(np_storage *s, neap_ctx *c, np_device *d, np
                                     size_t bytes, neap_category cat)
 {
     s->refs = 1;
+    s->saved = 0;
     s->category = (uint8_t)cat;
     s->kind = (uint8_t)kind;
-    s->saved = 0;
     s->id = ++c->next_storage;
     s->dev = d;
-    s->version = (np_version){.refs = 2};
+    s->version.refs = 2;
+    s->version.n = 0;
     s->data = s->inline_data;
     s->bytes = bytes;
     s->writes = 0;

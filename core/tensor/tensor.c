@@ -96,27 +96,33 @@ static NP_APART neap_tensor *unusual_tensor(neap_ctx *c, np_device *d, neap_dtyp
 
 neap_tensor *np_tensor_new(neap_ctx *c, np_device *d, neap_dtype dtype, int ndim, const int64_t *shape)
 {
-    if ((unsigned)ndim > NEAP_MAX_DIMS || (unsigned)dtype >= NEAP_N_DTYPES)
+    np_storage *st = np_obj_peek(c, sizeof *st);
+    if ((unsigned)ndim > NEAP_MAX_DIMS || (unsigned)dtype >= NEAP_N_DTYPES || !st ||
+        c->ambient.of[NP_AMB_CATEGORY])
         return unusual_tensor(c, d, dtype, ndim, shape);
-    int64_t bytes = np_sizes[dtype], numel = 1;
-    for (int i = 0; i < ndim; i++)
-        if (shape[i] <= 0 || __builtin_mul_overflow(bytes, shape[i], &bytes))
-            return unusual_tensor(c, d, dtype, ndim, shape);
-    np_storage *st = np_ambient_none(c, NP_AMB_CATEGORY) ? np_obj_idle(c, sizeof *st) : NULL;
-    if (!st) return unusual_tensor(c, d, dtype, ndim, shape);
-    np_storage_begin(st, c, d, kind_for(d, (size_t)bytes), (size_t)bytes, NEAP_TEMP);
     neap_tensor *t = &st->first;
-    t->dtype = (uint8_t)dtype;
-    t->ndim = (uint8_t)ndim;
-    for (int i = ndim; i-- > 0;) {
-        t->shape[i] = shape[i];
+    int64_t bytes, numel = 1;
+    for (ptrdiff_t i = ndim;
+         i-- > 0;) { /* written before the object is taken: trouble leaves nothing to undo */
+        const int64_t n = shape[i];
+        t->shape[i] = n;
         t->stride[i] = numel;
-        numel *= shape[i];
+        if (n <= 0 || __builtin_mul_overflow(numel, n, &numel))
+            return unusual_tensor(c, d, dtype, ndim, shape);
     }
+    if (__builtin_mul_overflow(numel, (int64_t)np_sizes[dtype], &bytes))
+        return unusual_tensor(c, d, dtype, ndim, shape);
+    np_obj_take(c, st, sizeof *st);
     t->numel = numel;
-    if (st->kind != NP_BYTES_INLINE || d->mem.limit > 0) return with_bytes(c, st);
+    if (bytes > NP_INLINE_BYTES || !d->backend.host_memory || d->mem.limit > 0) {
+        np_storage_begin(st, c, d, kind_for(d, (size_t)bytes), (size_t)bytes, NEAP_TEMP);
+        t->dtype = (uint8_t)dtype, t->ndim = (uint8_t)ndim;
+        return with_bytes(c, st);
+    }
+    np_storage_begin(st, c, d, NP_BYTES_INLINE, (size_t)bytes, NEAP_TEMP);
+    t->dtype = (uint8_t)dtype, t->ndim = (uint8_t)ndim;
     np_mem_add(&d->mem, (size_t)bytes, NEAP_TEMP);
-    t->data = st->data;
+    t->data = (char *)st->inline_data;
     return t;
 }
 
@@ -146,13 +152,31 @@ neap_tensor *np_tensor_alias(neap_tensor *t)
     return a;
 }
 
-void np_tensor_destroy(neap_tensor *t)
+/* With a graph, shared, or large. */
+static NP_APART void destroy(neap_tensor *t)
 {
     neap_ctx *c = t->c;
-    if (t->ag) np_autograd_drop(t);
+    if (t->ag) {
+        np_autograd_drop(t);
+        np_tensor_destroy(t);
+        return;
+    }
     np_storage_drop(c, t->st);
     if (t->first) np_storage_unhold(c, (np_storage *)((char *)t - offsetof(np_storage, first)));
     else np_obj_free(c, t, sizeof *t);
+}
+
+/* The common case: a small result goes, and nobody else has its bytes or watches them. */
+void np_tensor_destroy(neap_tensor *t)
+{
+    np_storage *st = t->st;
+    neap_ctx *c = t->c;
+    if (t->ag || !t->first || st->refs != 1 || st->version.refs != 2 || st->kind != NP_BYTES_INLINE) {
+        destroy(t);
+        return;
+    }
+    np_mem_uncount(&st->dev->mem, st->bytes, (neap_category)st->category);
+    np_obj_free(c, st, sizeof *st);
 }
 
 neap_tensor *neap_retain(neap_tensor *t) { return np_hold_ref(t); }

@@ -32,12 +32,17 @@ typedef struct np_autograd { /* a tensor's autograd part */
 
 struct neap_tensor {
     int32_t refs;
-    uint8_t dtype, ndim;
-    bool contiguous; /* row-major dense; kept right by np_tensor_geometry */
-    bool number;     /* a plain number used as an operand */
-    bool temp;       /* belongs to a gradient formula's frame */
-    bool scoped;     /* a C scope holds a reference, or did */
-    bool first;      /* lies in the object of the storage it was made with */
+    union {
+        struct {
+            uint8_t dtype, ndim;
+            bool contiguous; /* row-major dense; kept right by np_tensor_geometry */
+            bool number;     /* a plain number used as an operand */
+        };
+        uint32_t look; /* the four, to compare at once */
+    };
+    bool temp;   /* belongs to a gradient formula's frame */
+    bool scoped; /* a C scope holds a reference, or did */
+    bool first;  /* lies in the object of the storage it was made with */
     neap_ctx *c;
     np_storage *st;
     char *data; /* the first element: follows from st, offset and dtype */
@@ -65,9 +70,9 @@ typedef struct np_version {
 
 struct np_storage {
     int32_t refs;
+    int32_t saved;    /* slots that hold it: category SAVED while > 0, if it was TEMP */
     uint8_t category; /* neap_category */
     uint8_t kind;     /* np_bytes_kind */
-    int32_t saved;    /* slots that hold it: category SAVED while > 0, if it was TEMP */
     uint64_t id;      /* ascending in order of creation */
     np_device *dev;
     np_version version; /* outlives the bytes while someone watches */
@@ -122,13 +127,15 @@ neap_tensor *np_to_host(neap_ctx *c, neap_tensor *t);
 neap_tensor *np_scope_adopt_slow(neap_ctx *c, neap_tensor *t);
 static inline neap_tensor *np_scope_adopt(neap_ctx *c, neap_tensor *t)
 {
-    return c->ambient.n ? np_scope_adopt_slow(c, t) : t;
+    return c->ambient.of[NP_AMB_SCOPE] ? np_scope_adopt_slow(c, t) : t;
 }
 /* neap_number and neap_integer without the C scope: for slots and gradient frames. */
 neap_tensor *np_number_new(neap_ctx *c, double v);
 neap_tensor *np_integer_new(neap_ctx *c, int64_t v);
 /* Called when the last reference goes; autograd registers how to drop `ag`. */
 extern void np_autograd_drop(neap_tensor *t);
+
+void np_tensor_destroy(neap_tensor *t);
 
 static inline neap_tensor *np_hold_ref(neap_tensor *t)
 {
@@ -138,7 +145,6 @@ static inline neap_tensor *np_hold_ref(neap_tensor *t)
 static inline void np_drop(neap_tensor *t)
 {
     if (t && --t->refs == 0) {
-        extern void np_tensor_destroy(neap_tensor *);
         np_tensor_destroy(t);
     }
 }

@@ -435,10 +435,19 @@ static inline bool np_map_dtype_error(np_frame *f)
     return false;
 }
 
-/* Small and plain: no job, no iterator, no thread. With `mixed` also operands of one element and any dtype.
- * False: not such a case, nothing is done. */
-static NP_INLINE bool np_map_small(np_frame *f, np_run_fn run, neap_dtype t, neap_dtype result, void *arg,
-                                   const bool mixed)
+/* Small, and infer has found nothing to bridge. False: not such a case, nothing is done. */
+static NP_INLINE bool np_map_flat(np_frame *f, np_run_fn run, neap_dtype t, neap_dtype result, void *arg)
+{
+    const neap_tensor *y = f->out[0], *a = f->in[0];
+    const int64_t n = y->numel, size = np_sizes[t];
+    if (!f->flat || a->dtype != t || y->dtype != result || n > NP_GRAIN) return false;
+    char *p[3] = {np_ptr(y), np_ptr(a), np_ptr(f->in[f->n_in - 1])};
+    run(arg, n, p, (int64_t[3]){np_sizes[result], size, size});
+    return true;
+}
+
+/* Small, and dense but for operands of one element: no job, no iterator, no thread. False: the same. */
+static NP_INLINE bool np_map_small(np_frame *f, np_run_fn run, neap_dtype t, neap_dtype result, void *arg)
 {
     const neap_tensor *y = f->out[0];
     const int64_t n = y->numel, size = np_sizes[t];
@@ -453,7 +462,7 @@ static NP_INLINE bool np_map_small(np_frame *f, np_run_fn run, neap_dtype t, nea
         if (x->dtype == t && x->contiguous && x->numel == n) {
             p[i + 1] = np_ptr(x);
             s[i + 1] = size;
-        } else if (mixed && x->numel == 1) {
+        } else if (x->numel == 1) {
             np_scalar(t, &scalar[i], x);
             p[i + 1] = (char *)&scalar[i];
             s[i + 1] = 0;
@@ -469,7 +478,7 @@ static NP_INLINE bool np_map_small(np_frame *f, np_run_fn run, neap_dtype t, nea
 static NP_APART bool np_map_other(np_frame *f, np_run_fn run, neap_dtype t, neap_dtype result, void *arg)
 {
     np_map_job m;
-    if (np_map_small(f, run, t, result, arg, true)) return true;
+    if (np_map_small(f, run, t, result, arg)) return true;
     m.run = run;
     m.arg = arg;
     m.n = 1 + f->n_in;
@@ -488,7 +497,7 @@ static inline bool np_map_to(np_frame *f, const np_run_fn *runs, int result, voi
     neap_dtype t = np_run_type(f->compute), to = result == NEAP_N_DTYPES ? t : (neap_dtype)result;
     np_run_fn run = runs[f->compute];
     if (!run) return np_map_dtype_error(f);
-    return np_map_small(f, run, t, to, arg, false) || np_map_other(f, run, t, to, arg);
+    return np_map_flat(f, run, t, to, arg) || np_map_other(f, run, t, to, arg);
 }
 static inline bool np_map(np_frame *f, const np_run_fn *runs, void *arg)
 {
