@@ -105,13 +105,14 @@ static bool is_stale(const neap_tensor *t)
     return base && (base->ag ? base->ag->node : NULL) != t->ag->base_node;
 }
 
-static NP_INLINE bool allocate(np_frame *f, bool inplace)
+static NP_INLINE bool allocate(neap_ctx *c, np_frame *f, bool inplace)
 {
+    const int n_out = f->n_out;
     int j = 0;
     if (inplace) f->out[j++] = np_hold_ref(f->in[0]);
-    for (; j < f->n_out; j++) {
+    for (; j < n_out; j++) {
         const np_out_meta *m = &f->meta[j];
-        f->out[j] = np_tensor_new(f->c, f->dev, (neap_dtype)m->dtype, m->ndim, m->shape);
+        f->out[j] = np_tensor_new(c, f->dev, (neap_dtype)m->dtype, m->ndim, m->shape);
         if (!f->out[j]) return false;
     }
     return true;
@@ -140,33 +141,33 @@ static NP_APART bool check_not_dry(np_frame *f)
 }
 
 /* watched: somebody wants to know which kernels run, and how long (watch.h). */
-static NP_INLINE bool compute(np_frame *f, const np_op *impl, np_kernel kernel, bool inplace, bool watched)
+static NP_INLINE bool compute(neap_ctx *c, np_frame *f, const np_op *impl, np_kernel kernel, bool inplace,
+                              bool watched)
 {
-    neap_ctx *c = f->c;
     if (is_view(f)) return make_view(f);
     if (!kernel) return run_reference(f, impl);
     if (c->n_dry && !check_not_dry(f)) return false;
-    if (!allocate(f, inplace)) return false;
+    if (!allocate(c, f, inplace)) return false;
     c->counts[f->op->index].kernels++;
     if (!(watched ? np_watch_kernel(f, kernel) : kernel(f)))
         np_fail(c, NEAP_E_INTERNAL, "the kernel failed without saying why"); /* unless it said so */
     return !np_pending(c);
 }
 
-static NP_INLINE bool inner_or_compute(np_frame *f, const np_ambient_entry *inner, const np_op *impl,
-                                       np_kernel kernel, bool inplace, bool watched)
+static NP_INLINE bool inner_or_compute(neap_ctx *c, np_frame *f, const np_ambient_entry *inner,
+                                       const np_op *impl, np_kernel kernel, bool inplace, bool watched)
 {
     if (inner && inner->payload) {
         np_mode *m = inner->payload;
-        return m->call(f->c, m->user, f, inner->id);
+        return m->call(c, m->user, f, inner->id);
     }
-    return compute(f, impl, kernel, inplace, watched);
+    return compute(c, f, impl, kernel, inplace, watched);
 }
 
 bool np_compute_below(np_frame *f, uint64_t id)
 {
     const np_ambient_entry *e = np_ambient_get(f->c, NP_AMB_TRACE);
-    return inner_or_compute(f, np_ambient_below(f->c, NP_AMB_INNER, id), impl_of(f->op),
+    return inner_or_compute(f->c, f, np_ambient_below(f->c, NP_AMB_INNER, id), impl_of(f->op),
                             f->dev->kern[f->op->index], (f->op->tags & NP_INPLACE) != 0, e && e->value);
 }
 
@@ -220,10 +221,9 @@ static inline bool trace(np_frame *f)
 }
 
 /* A call that infer has described, from here on. */
-static NP_INLINE bool perform(np_frame *f, const np_op_facts *facts, bool recording, int stale, bool inplace,
-                              bool loud, bool watched)
+static NP_INLINE bool perform(neap_ctx *c, np_frame *f, const np_op_facts *facts, bool recording, int stale,
+                              bool inplace, bool loud, bool watched)
 {
-    neap_ctx *c = f->c;
     const np_op *impl = facts->impl;
     if (inplace && !check_inplace(f, recording)) return false;
     np_kernel kernel = f->dev->kern[f->op->index];
@@ -238,8 +238,9 @@ static NP_INLINE bool perform(np_frame *f, const np_op_facts *facts, bool record
     if (recording && !(node = np_record_begin(f, facts))) return false;
 
     np_operands operands;
-    bool ok = (!inplace || separate(f, &operands)) &&
-              inner_or_compute(f, loud ? np_ambient_get(c, NP_AMB_INNER) : NULL, impl, kernel, inplace, watched);
+    bool ok =
+        (!inplace || separate(f, &operands)) &&
+        inner_or_compute(c, f, loud ? np_ambient_get(c, NP_AMB_INNER) : NULL, impl, kernel, inplace, watched);
     if (inplace) rejoin(f, &operands);
     const np_ambient_entry *origins = loud ? np_ambient_get(c, NP_AMB_ORIGIN) : NULL;
     if (ok && origins) np_origin_note(f, facts, origins);
@@ -251,11 +252,11 @@ static NP_INLINE bool perform(np_frame *f, const np_op_facts *facts, bool record
 static NP_APART bool perform_inplace(np_frame *f, const np_op_facts *facts, bool recording, int stale,
                                      bool watched)
 {
-    return perform(f, facts, recording, stale, true, true, watched);
+    return perform(f->c, f, facts, recording, stale, true, true, watched);
 }
 
 /* touched: an operand has an autograd part. */
-static NP_INLINE bool run(np_frame *f, const np_op_facts *facts, bool touched, bool loud)
+static NP_INLINE bool run(neap_ctx *c, np_frame *f, const np_op_facts *facts, bool touched, bool loud)
 {
     f->n_out = facts->n_out;
     if (!facts->impl->infer(f))
@@ -264,8 +265,8 @@ static NP_INLINE bool run(np_frame *f, const np_op_facts *facts, bool touched, b
     int stale = -1;
     const bool recording = touched && records(f, facts->impl, &stale);
     if (f->op->tags & NP_INPLACE) return perform_inplace(f, facts, recording, stale, watched);
-    if (recording) return perform(f, facts, true, stale, false, loud, watched);
-    return perform(f, facts, false, -1, false, loud, watched);
+    if (recording) return perform(c, f, facts, true, stale, false, loud, watched);
+    return perform(c, f, facts, false, -1, false, loud, watched);
 }
 
 /* Names the argument that is not there. */
@@ -339,7 +340,7 @@ static NP_INLINE bool enter(np_frame *f, const np_ambient_entry *mode, bool fres
     } else if (ok && cast && cast->value && np_cast_wanted(f, cast->value)) {
         ok = np_cast_call(f, cast->value); /* comes back here, with nothing left to cast */
     } else if (ok) {
-        ok = run(f, facts, touched != 0, loud);
+        ok = run(c, f, facts, touched != 0, loud);
     }
     if (!ok) np_frame_drop(f);
     c->op_name = outer;

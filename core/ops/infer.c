@@ -144,6 +144,7 @@ static NP_APART bool fail_broadcast(np_frame *f)
 static NP_APART bool broadcast(np_frame *f)
 {
     neap_tensor *a = f->in[0], *b = f->in[1];
+    f->flat = false;
     f->compute = np_promote_operands(f->in, 2);
     if (!np_same_device(f)) return false;
     int ndim = a->ndim;
