@@ -105,16 +105,20 @@ static bool is_stale(const neap_tensor *t)
     return base && (base->ag ? base->ag->node : NULL) != t->ag->base_node;
 }
 
+static NP_INLINE bool allocate_one(neap_ctx *c, np_frame *f, int j)
+{
+    const np_out_meta *m = &f->meta[j];
+    f->out[j] = np_tensor_new(c, f->dev, (neap_dtype)m->dtype, m->ndim, m->shape);
+    return f->out[j] != NULL;
+}
+
 static NP_INLINE bool allocate(neap_ctx *c, np_frame *f, bool inplace)
 {
-    const int n_out = f->n_out;
     int j = 0;
     if (inplace) f->out[j++] = np_hold_ref(f->in[0]);
-    for (; j < n_out; j++) {
-        const np_out_meta *m = &f->meta[j];
-        f->out[j] = np_tensor_new(c, f->dev, (neap_dtype)m->dtype, m->ndim, m->shape);
-        if (!f->out[j]) return false;
-    }
+    else if (!allocate_one(c, f, j++)) return false; /* nearly always the only one */
+    for (; j < f->n_out; j++)
+        if (!allocate_one(c, f, j)) return false;
     return true;
 }
 

@@ -170,7 +170,7 @@ static inline bool alike(np_frame *f)
     m->view = false;
     f->dev = a->st->dev;
     f->compute = (neap_dtype)a->dtype;
-    f->flat = a->contiguous && f->n_in == 2;
+    f->flat = a->contiguous & (f->n_in == 2);
     return true;
 }
 
