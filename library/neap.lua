@@ -5464,10 +5464,11 @@ function neap.optim.clip_grad_value_(params, max) end
 --- Forgets the gradients: .grad becomes nil.
 function Optimizer:zero_grad() end
 
---- `opt:step()`
+--- `opt:step(...)`
 ---
 --- One update of every parameter that has a gradient. optim.LBFGS needs a closure: opt:step(function() ... return loss end), which clears the gradients, computes the loss and calls backward; it is called several times.
-function Optimizer:step() end
+---@param ... any
+function Optimizer:step(...) end
 
 --- `opt:state_dict()`
 ---

@@ -3360,7 +3360,7 @@ return {
     {
       name = "Optimizer:step",
       section = "optim",
-      signature = "opt:step()",
+      signature = "opt:step(...)",
       text = "One update of every parameter that has a gradient. optim.LBFGS needs a closure: opt:step(function() ... return loss end), which clears the gradients, computes the loss and calls backward; it is called several times.",
     },
     {
