@@ -55,7 +55,8 @@ static inline bool stage_open(neap_ctx *c, stage *s, neap_dtype dtype, const geo
     s->lo = INT64_MAX;
     geometry_span(of, &s->lo, &hi);
     geometry_span(to, &s->lo, &hi);
-    s->bytes = s->lo > hi ? 0 : (size_t)(hi - s->lo + 1) * np_dtype_size(dtype);
+    if (s->lo > hi) s->lo = 0, hi = -1; /* both windows are empty */
+    s->bytes = (size_t)(hi - s->lo + 1) * np_dtype_size(dtype);
     s->st = (np_storage){.refs = 1, .dev = c->devices[0], .bytes = s->bytes};
     s->st.data = np_mem_take(&c->devices[0]->mem, s->bytes, NEAP_WORKSPACE);
     if (!s->st.data) return false;
