@@ -21,14 +21,14 @@ busybox=$(command -v busybox)
 
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-mkdir -p "$dir/root/bin" "$dir/root/proc" "$dir/root/dev" "$dir/root/tmp" "$dir/iso"
-cp "$busybox" "$dir/root/bin/busybox"
-for name in sh mount grep tail poweroff; do ln -s busybox "$dir/root/bin/$name"; done
+mkdir -p "$dir/initrd/bin" "$dir/initrd/proc" "$dir/initrd/dev" "$dir/initrd/tmp" "$dir/iso"
+cp "$busybox" "$dir/initrd/bin/busybox"
+for name in sh mount grep tail poweroff; do ln -s busybox "$dir/initrd/bin/$name"; done
 for name in test_base_status test_ops test_ops_grad test_products; do
-    strip -o "$dir/root/$name" "$build/tests/$name"
+    strip -o "$dir/initrd/$name" "$build/tests/$name"
     ldd "$build/tests/$name" | grep -o '/[^ ]*' | while read -r lib; do
-        mkdir -p "$dir/root${lib%/*}"
-        cp -Lu "$lib" "$dir/root$lib"
+        mkdir -p "$dir/initrd${lib%/*}"
+        cp -Lu "$lib" "$dir/initrd$lib"
     done
 done
 
@@ -51,9 +51,9 @@ run 1 test_ops_grad
 echo "== done"
 poweroff -f
 END
-} >"$dir/root/init"
-chmod +x "$dir/root/init"
-(cd "$dir/root" && find . | cpio -o -H newc --quiet) >"$dir/iso/initrd"
+} >"$dir/initrd/init"
+chmod +x "$dir/initrd/init"
+(cd "$dir/initrd" && find . | cpio -o -H newc --quiet) >"$dir/iso/initrd"
 cp "$kernel" "$dir/iso/vmlinuz"
 cp "$isolinux" "$loader" "$dir/iso/"
 # clearcpuid: Bochs reports another size of the compacted state than the kernel computes, which would then switch

@@ -197,7 +197,7 @@ static void each_lua_allocation_fails_in_turn(void **state)
 static void each_core_allocation_of_checkpoints_fails_in_turn(void **state)
 {
     (void)state;
-    sweep(true, checkpoints, 30);
+    sweep(true, checkpoints, 15); /* 13 in each of ten runs */
 }
 
 static void each_lua_allocation_of_checkpoints_fails_in_turn(void **state)
@@ -215,7 +215,7 @@ static void each_core_allocation_of_measuring_fails_in_turn(void **state)
 static void each_lua_allocation_of_measuring_fails_in_turn(void **state)
 {
     (void)state;
-    sweep(false, measured, 40); /* 15 to 21 seen: an allocation succeeds after Lua's emergency collection */
+    sweep(false, measured, 40); /* 11 to 25 in ten runs, not the same in each; why is not known */
 }
 
 int main(void)
