@@ -21,7 +21,7 @@ static void *add(np_watch *w, void *array, size_t *n, size_t *cap, size_t each)
     np_error before = w->c->err;
     char *p = np_array_grow(w->c, *at, cap, *n + 1, each);
     if (!p) {
-        w->c->err = before; /* a diagnosis must not turn into a failure of the op */
+        np_forgive(w->c, &before); /* a diagnosis must not turn into a failure of the op */
         w->failed = true;
         return NULL;
     }
@@ -158,7 +158,7 @@ static bool has_nan(neap_ctx *c, neap_tensor *t)
         found = v != v;
     }
     np_drop(host);
-    c->err = before; /* where there is no memory to look, nothing is found */
+    if (!host) np_forgive(c, &before); /* where there is no memory to look, nothing is found */
     return found;
 }
 

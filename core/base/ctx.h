@@ -72,8 +72,9 @@ struct neap_ctx {
     struct np_region_pass *region_passes;          /* recomputes whose values are not all fetched yet */
     void (*on_pass_end)(neap_ctx *c, uint64_t id); /* set by the checkpoint layer */
 
-    uint64_t alloc_count, alloc_fail_at;
-    neap_ctx_opts opts;           /* the host's callbacks and limits */
+    uint64_t alloc_count, alloc_fail_at; /* for tests, see mem.h */
+    uint64_t forgiven;                   /* errors dropped on purpose: np_forgive */
+    neap_ctx_opts opts;                  /* the host's callbacks and limits */
     bool (*can_stop)(void *user); /* may the running code be stopped here (early stop)? set by bindings */
     void *can_stop_user;
     int region_depth, region_depth_limit;

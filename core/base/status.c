@@ -98,6 +98,13 @@ void neap_clear_error(neap_ctx *c)
     c->err.value = NULL;
 }
 
+void np_forgive(neap_ctx *c, const np_error *before)
+{
+    neap_clear_error(c);
+    if (before) c->err = *before;
+    c->forgiven++;
+}
+
 void neap_fail(neap_ctx *c, neap_code code, const char *message, void *value)
 {
     if (np_pending(c)) return;

@@ -26,6 +26,11 @@ void *np_fail(neap_ctx *c, neap_code code, const char *fmt, ...) __attribute__((
 /* Out of memory: text without allocation. */
 void *np_fail_nomem(neap_ctx *c, size_t bytes) __attribute__((cold));
 
+/* Drops the pending error: what failed can be done without (a diagnosis; the rest of a recompute that has all it
+ * needs). `before` is what was pending when it began, NULL: nothing. Counted in c->forgiven, so that the tests of
+ * failing allocations know of each. */
+void np_forgive(neap_ctx *c, const np_error *before);
+
 static inline bool np_pending(const neap_ctx *c);
 
 /* Moves the pending record out (so that user code can run on an error path) and puts it back. */

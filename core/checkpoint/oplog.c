@@ -45,7 +45,7 @@ static void see(neap_ctx *c, void *user, const np_frame *f)
     if (log->failed || (f->op->tags & NP_INTERNAL)) return;
     np_op_seen *v = np_array_grow(c, log->v, &log->cap, log->n + 1, sizeof *v);
     if (!v) { /* a diagnosis must not turn into a failure of the op */
-        neap_clear_error(c);
+        np_forgive(c, NULL);
         log->failed = true;
         return;
     }

@@ -343,7 +343,7 @@ static bool call_function(replay *p, neap_tensor **inputs)
     c->stop_barrier = barrier;
     for (int i = 0; i < v.n_out; i++) np_drop(v.out[i]);
     /* Stopped, or failed after all was saved. Status 2: code that closes what the function had open failed. */
-    if (p->enough && np_pending(c) && status != 2) neap_clear_error(c);
+    if (p->enough && np_pending(c) && status != 2) np_forgive(c, NULL);
     if (status && !p->enough && !np_pending(c))
         np_fail(c, NEAP_E_INTERNAL, "%s: the recompute failed without saying why", r->name);
     return !np_pending(c);

@@ -187,7 +187,7 @@ static bool keep(neap_selective *s, np_sac_entry *e, np_frame *f, int decision)
         bool away = to_host && t->st->dev != c->devices[0];
         if (away && !offload(c, k, t)) {
             if (decision == NEAP_MUST_CPU_OFFLOAD) return false;
-            neap_clear_error(c); /* no room on the host: where it is, then */
+            np_forgive(c, NULL); /* no room on the host: where it is, then */
             away = false;
         }
         if (!away && !(k->t = np_tensor_alias(t))) return false;
