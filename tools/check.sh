@@ -84,10 +84,12 @@ threads() {
 }
 
 # tests/valgrind.supp names what the C library's loader does, and nothing of ours. OpenBLAS is left out: valgrind knows
-# neither its threads' stacks nor its newest instructions.
+# neither its threads' stacks nor its newest instructions. With NEAP_TEST_VALGRIND, tests of a large size take a smaller
+# one: whoever runs a spec by hand sets it too, or waits (ck-K1's products of 512 x 512: four minutes).
 memcheck="env NEAP_BLAS=none NEAP_TEST_VALGRIND=1 valgrind -q --error-exitcode=99 --leak-check=full \
     --errors-for-leak-kinds=definite,indirect --show-leak-kinds=definite,indirect --suppressions=$PWD/tests/valgrind.supp"
 valgrind_core() {
+    make $jobs CC=gcc all-tests || return 1
     n=0
     for t in build/tests/test_*; do
         case $t in *.d) continue ;; esac
@@ -118,6 +120,7 @@ specs_under_valgrind() (
 # contributing_spec and golden_spec start compilers and programs, and what those run is in other parts; docs_spec reads
 # and writes text in Lua.
 valgrind_lua() (
+    make $jobs CC=gcc build || return 1
     export LUA_PATH='build/lua/?.lua;build/lua/?/init.lua;./?.lua;;' LUA_CPATH='build/lua/?.so;;'
     for s in tests/lua/golden/*.lua; do
         echo "$s"
@@ -130,7 +133,7 @@ valgrind_lua() (
     specs_under_valgrind "$@"
 )
 # The specs of checkpoints: a quarter of an hour on a busy machine.
-valgrind_checkpoint() { specs_under_valgrind tests/lua/checkpoint*_spec.lua; }
+valgrind_checkpoint() { make $jobs CC=gcc build && specs_under_valgrind tests/lua/checkpoint*_spec.lua; }
 
 fuzzers() {
     corpus=build/check/corpus
