@@ -8,9 +8,9 @@
 #include "nl.h"
 
 /* In the store: the set of copied tables, the record of checkpoint.once (or nil: nothing is remembered), the function
- * that runs a recompute inside its context (or nil), the number of arguments, their plan (plan.c), then the upvalues
- * as they were at the forward. */
-enum { S_COPIES = 1, S_RECORD, S_AROUND, S_N, S_ARGS };
+ * that runs a recompute inside its context (or nil), what keep_anchors keeps (or false), the number of arguments, their
+ * plan (plan.c), then the upvalues as they were at the forward. */
+enum { S_COPIES = 1, S_RECORD, S_AROUND, S_KEPT, S_N, S_ARGS };
 
 /* Arguments of checkpoint_run: the options' place is the guard's, once they are read. */
 enum { P_FN = 1, P_GUARD, P_FORWARD, P_AROUND, P_ARGS };
@@ -144,12 +144,53 @@ static int take_tensors(lua_State *L, nl_state *st, int first, int last, neap_te
     return n;
 }
 
+static void add_anchor(lua_State *L, nl_state *st, neap_tensor *t, int list)
+{
+    uint64_t group = t ? nl_group_of(L, st, t) : 0;
+    if (group && nl_anchor_get(L, st, group)) lua_rawseti(L, list, (lua_Integer)lua_rawlen(L, list) + 1);
+}
+
+/* The handles of a reentrant recompute die when it returns, the graph of its results does not: the pass differentiates
+ * it next. The Lua functions in it live in the store until drop_anchors: a list whose first entry is the list of the
+ * run around this one, or false. */
+static void keep_anchors(lua_State *L, nl_state *st, const nl_run *r)
+{
+    if (!nl_anchor_get(L, st, r->cb->cell)) return;
+    lua_rawgeti(L, -1, NL_A_STORE);
+    int store = lua_gettop(L);
+    lua_newtable(L);
+    lua_rawgeti(L, store, S_KEPT);
+    lua_rawseti(L, store + 1, 1);
+    for (int i = 0; i < r->v->n_out; i++) add_anchor(L, st, r->v->out[i], store + 1);
+    for (int i = 0; i < r->v->n_in; i++) add_anchor(L, st, r->v->in[i], store + 1);
+    lua_rawseti(L, store, S_KEPT);
+    lua_pop(L, 2);
+}
+
+/* The graph is gone. Allocates nothing: the key is there. */
+static void drop_anchors(neap_ctx *c, void *user)
+{
+    const nl_callback *cb = user;
+    nl_state *st = cb->st;
+    (void)c;
+    if (!st || !lua_checkstack(st->L, 5)) return; /* then they go with the region */
+    lua_State *L = st->L;
+    int top = lua_gettop(L);
+    if (nl_anchor_get(L, st, cb->cell) && lua_rawgeti(L, -1, NL_A_STORE) == LUA_TTABLE &&
+        lua_rawgeti(L, -1, S_KEPT) == LUA_TTABLE) {
+        lua_rawgeti(L, -1, 1);
+        lua_rawseti(L, -3, S_KEPT);
+    }
+    lua_settop(L, top);
+}
+
 /* The same for the reentrant variant: its results are what the pass goes on with. */
 static int run_reentrant(lua_State *L)
 {
     nl_run *r = lua_touserdata(L, 1);
     run_recompute(L);
     r->v->n_out = take_tensors(r->dead, r->cb->st, 1, lua_gettop(r->dead), r->v->out);
+    keep_anchors(L, r->cb->st, r);
     return 0;
 }
 
@@ -313,6 +354,8 @@ static uint64_t make_anchor(lua_State *L, nl_state *st, nl_plan *p, int n_args, 
     lua_rawseti(L, store, S_COPIES);
     lua_pushvalue(L, P_AROUND);
     lua_rawseti(L, store, S_AROUND);
+    lua_pushboolean(L, 0);
+    lua_rawseti(L, store, S_KEPT);
     lua_pushinteger(L, n_args);
     lua_rawseti(L, store, S_N);
     for (int i = 0; i < n_up; i++) {
@@ -460,6 +503,7 @@ static bool begin_region(lua_State *L, nl_state *st, nl_guard *g, call_options *
                             NL_LIFE_PLAIN);
     if (!nl_capture_keep(st, g->cb)) nl_error(L, st, NEAP_E_NOMEM, "neap.checkpoint: out of memory");
     if (o->reentrant) warn_if_lost(st, g, &p);
+    o->o.done = drop_anchors;
     o->o.recompute = (neap_fn){recompute, nl_callback_retain, nl_callback_release, g->cb};
     o->o.name = g->where[0] ? g->where : "a checkpoint";
     for (int i = 0; i < p.n; i++) neap_retain(p.v[i]);

@@ -361,7 +361,9 @@ typedef struct neap_region_opts {
     neap_fn recompute;      /* v->in: the region's inputs again. Non-reentrant: results are ignored;
                                  * reentrant: the tensor results, in the order of the forward's */
     void (*where)(neap_ctx *c, void *user, char *buf,
-                  size_t n); /* the script line of the running op, or NULL */
+                  size_t n);               /* the script line of the running op, or NULL */
+    void (*done)(neap_ctx *c, void *user); /* reentrant: the graph of the results that the latest unfinished
+                                            * recompute returned is gone; or NULL */
 } neap_region_opts;
 NEAP_API void neap_region_opts_init(neap_region_opts *o);
 /* Begins a region; run the function, then end it. inputs are saved in the region (NULL entries allowed).

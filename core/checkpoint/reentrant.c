@@ -21,6 +21,7 @@ struct neap_reentrant {
     uint64_t *versions;     /* before the function ran */
     neap_tensor **borrowed; /* during the forward: strong */
     neap_fn recompute;
+    void (*done)(neap_ctx *c, void *user);
     np_range_log ranges;
     uint64_t grad_id, ranges_id;
     struct neap_reentrant *outer; /* of nested forwards */
@@ -105,6 +106,7 @@ neap_reentrant *neap_reentrant_begin(neap_ctx *c, const neap_region_opts *o, nea
              o->name ? o->name : "a checkpoint");
     r->preserve_rng = o->preserve_rng_state != 0;
     r->recompute = o->recompute;
+    r->done = o->done;
     if (r->recompute.retain) r->recompute.retain(r->recompute.user);
     if (np_setting_take(c, &r->setting) && remember_inputs(r, inputs, n))
         r->grad_id = np_ambient_push(c, NP_AMB_GRAD, 0, NULL, "a reentrant checkpoint", NULL);
@@ -246,6 +248,25 @@ static bool differentiate(neap_ctx *c, neap_reentrant *r, struct neap_node *node
     return n == 0 || np_run_reentrant(c, node, outs, grads, n, leaves, r->n);
 }
 
+/* Runs the function and differentiates what it returns. The host is told when that graph is gone; its function is
+ * pinned, as hooks may run another pass, which releases it. */
+static bool run_and_differentiate(neap_ctx *c, neap_reentrant *r, struct neap_node *node, neap_values *v,
+                                  neap_values *made, neap_tensor **leaves, np_entered *e)
+{
+    neap_fn fn = r->recompute;
+    const char *op = c->op_name;
+    c->op_name = NULL;
+    if (fn.retain) fn.retain(fn.user);
+    bool ran = fn.call(c, fn.user, made) == 0;
+    c->op_name = op;
+    np_setting_leave(c, e);
+    bool ok = ran && !np_pending(c) && differentiate(c, r, node, made, v, leaves);
+    for (int j = 0; j < made->n_out; j++) np_drop(made->out[j]);
+    if (ran && r->done) r->done(c, fn.user);
+    if (fn.retain && fn.release) fn.release(fn.user);
+    return ok;
+}
+
 static int backward(neap_ctx *c, void *user, neap_values *v)
 {
     neap_reentrant *r = user;
@@ -263,16 +284,8 @@ static int backward(neap_ctx *c, void *user, neap_values *v)
     c->region_depth++;
     bool ok = allowed(c, r) && make_leaves(r, leaves) && np_ranges_for_replay(c, &r->ranges, &ranges) &&
               np_setting_enter(c, &r->setting, r->preserve_rng ? &ranges : NULL, NULL, r->name, &e);
-    if (ok) {
-        neap_fn fn = r->recompute;
-        const char *op = c->op_name;
-        c->op_name = NULL;
-        ok = fn.call(c, fn.user, &made) == 0 && !np_pending(c);
-        c->op_name = op;
-    }
-    np_setting_leave(c, &e);
-    ok = ok && differentiate(c, r, node, &made, v, leaves);
-    for (int j = 0; j < made.n_out; j++) np_drop(made.out[j]);
+    if (ok) ok = run_and_differentiate(c, r, node, v, &made, leaves, &e);
+    else np_setting_leave(c, &e);
     for (int i = 0; i < r->n; i++) np_drop(leaves[i]);
     np_range_log_free(c, &ranges);
     c->region_depth--;

@@ -197,6 +197,30 @@ describe("I: reentrant", function()
     assert.same({ "enter b", "inner b", "before b", "enter a", "inner a", "before a" }, log)
   end)
 
+  it("functions in the graph of a recompute live as long as that graph, and no longer", function()
+    local x, alive, hooks = leaf(), setmetatable({}, { __mode = "k" }), 0
+    local y = rck(function(t)
+      local function inner(u) return f3(u) end
+      local function collect()
+        hooks = hooks + 1
+        collectgarbage()
+        collectgarbage()
+      end
+      alive[inner], alive[collect] = true, true
+      local z = rck(inner, t) * 2
+      if neap.in_recompute() then z:register_hook(collect) end -- runs before inner is needed again
+      return z
+    end, x)
+    y:sum():backward(nil, { retain_graph = true })
+    assert.equal(1, hooks)
+    assert.equal(gradient(function(t) return f3(t) * 2 end, leaf()), neap.hash(x.grad))
+    collectgarbage()
+    collectgarbage()
+    assert.is_nil(next(alive))
+    y:sum():backward()
+    assert.equal(2, hooks)
+  end)
+
   it("ck-I13 tensors inside tables are not followed", function()
     local x, k = leaf(), neap.full({ 3 }, 2, { dtype = "float64" })
     local y, record = rck(function(t, o)
