@@ -76,7 +76,7 @@ HAVE_PROGRAM := $(if $(wildcard bindings/program.c),$(BUILD)/neap)
 HAVE_BINDINGS := $(if $(BINDINGS),$(BUILD)/libneap-lua.so $(BUILD)/lua/neapcore.so)
 build: $(BUILD)/libneap.so $(BUILD)/libneap.a $(HAVE_BINDINGS) $(HAVE_PROGRAM) $(BUILD)/lua/neap $(EMBED)
 objects: $(CORE_OBJ) $(BINDINGS_OBJ)
-all-tests: build $(TESTS) $(BENCH)
+all-tests: build $(TESTS) $(BENCH) $(BUILD)/tests/force_gc.so
 fuzzers: $(FUZZERS)
 
 # The files that follow from the op entries. Each is rewritten only when its content changes.
@@ -159,6 +159,11 @@ $(BUILD)/tests/test_lua_%: tests/core/test_lua_%.c $(BUILD)/libneap-test.a $(BIN
 	$(call say,TEST)
 	$(Q)$(CC) $(FLAGS) -I$(LUA_INC) -Ibindings -Itests/core -MMD -MP -MF $@.d $< -o $@ $(BINDINGS_OBJ) \
 	  $(BUILD)/libneap-test.a -lcmocka $(LUA_LIB) $(LIBS)
+# For Lua specs: runs the collector at every op. Like the module, it takes Lua's functions from the interpreter.
+$(BUILD)/tests/force_gc.so: tests/lua/force_gc.c $(BUILD)/libneap-lua.so
+	$(call say,TEST)
+	$(Q)$(CC) $(FLAGS) -I$(LUA_INC) -Ibindings -MMD -MP -MF $@.d -shared $< -o $@ -Wl,-rpath,'$$ORIGIN/..' \
+	  -L$(BUILD) -lneap-lua -lneap
 # With FUZZ=1 libFuzzer brings main; otherwise a program that runs the files it is given.
 $(BUILD)/fuzz/%: tests/fuzz/%.c $(BUILD)/libneap-test.a
 	$(call say,FUZZ)
@@ -178,7 +183,7 @@ $(BUILD)/examples/script: examples/embed/script.c $(BUILD)/libneap-lua.so
 	$(Q)$(CC) -std=c11 $(WARN) $(CFLAGS) $(SANFLAGS) -Icore -I$(GEN) -Ibindings -I$(LUA_INC) -MMD -MP -MF $@.d $< -o $@ \
 	  -Wl,-rpath,'$$ORIGIN/..' -L$(BUILD) -lneap-lua -lneap $(LUA_LIB) -lm -ldl
 
--include $(CORE_OBJ:.o=.d) $(BINDINGS_OBJ:.o=.d) $(OBJ)/bindings/program.d $(TESTS:=.d) $(FUZZERS:=.d) $(BENCH:=.d) $(EMBED:=.d)
+-include $(CORE_OBJ:.o=.d) $(BINDINGS_OBJ:.o=.d) $(OBJ)/bindings/program.d $(TESTS:=.d) $(BUILD)/tests/force_gc.so.d $(FUZZERS:=.d) $(BENCH:=.d) $(EMBED:=.d)
 
 # ---- what is done with it ---------------------------------------------------------------------------------
 
@@ -217,7 +222,7 @@ docs:
 	$(Q)$(LUA) tools/docs.lua
 
 FORMATTED = $(wildcard core/*.[ch] core/*/*.[ch] core/ops/cpu/*.[ch] bindings/*.[ch] tests/core/*.[ch] tests/fuzz/*.[ch] \
-  bench/*.[ch] examples/embed/*.[ch])
+  tests/lua/*.c bench/*.[ch] examples/embed/*.[ch])
 format:
 	clang-format -i $(FORMATTED)
 

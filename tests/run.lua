@@ -1,12 +1,15 @@
 --- Runs every C test program and every Lua spec, and adds up.
 --
 --   lua5.4 tests/run.lua BUILD [asan|tsan]
+--   NEAP_FORCE_GC=recompute|everywhere lua5.4 tests/run.lua BUILD [asan]     specs of checkpoints alone, with the
+--                                            collector run at every op of a recompute, or at every op at all
 --
 -- One line per program, the whole output of those that fail, and "N passed, N failed" as the last line. The exit
 -- status is 1 when anything failed or nothing ran. A program that dies counts its missing tests as failed.
 
 local build, sanitizer = ...
 build = build or "build"
+local force_gc = os.getenv "NEAP_FORCE_GC"
 local passed, failed, skipped = 0, 0, 0
 
 local function lines_of(command)
@@ -76,16 +79,17 @@ local function run_lua(spec)
     preload = "LD_PRELOAD=" .. lib .. " ASAN_OPTIONS=detect_leaks=1 "
   end
   local command = ("%sLUA_PATH='%s/lua/?.lua;%s/lua/?/init.lua;./?.lua;;' LUA_CPATH='%s/lua/?.so;;' "
-    .. "NEAP_BUILD=%s NEAP_PROGRAM=%s/neap lua5.4 -W /usr/bin/busted -o tests/output.lua --no-auto-insulate '%s' "
+    .. "NEAP_BUILD=%s NEAP_PROGRAM=%s/neap lua5.4 -W /usr/bin/busted -o tests/output.lua %s --no-auto-insulate '%s' "
     .. "2>&1 </dev/null")
-    :format(preload, build, build, build, build, build, spec)
+    :format(preload, build, build, build, build, build,
+      force_gc and "--helper=tests/lua/force_gc_helper.lua" or "", spec)
   local output, ok, how = lines_of(command)
-  local n_ok, n_bad, n_skip
+  local n_ok, n_bad, n_skip, note
   for _, line in ipairs(output) do
+    note = note or line:match "^forced: (.*)"
     local a, b, c = line:match("^totals: (%d+) passed, (%d+) failed, (%d+) skipped$")
     if a then n_ok, n_bad, n_skip = tonumber(a), tonumber(b), tonumber(c) end
   end
-  local note
   if not n_ok then
     n_ok, n_bad, n_skip, note = 0, 1, 0, "ended early, " .. how
   elseif not ok and n_bad == 0 then
@@ -94,12 +98,13 @@ local function run_lua(spec)
   report(name, n_ok, n_bad, n_skip, output, note)
 end
 
-for _, source in ipairs(lines_of("LC_ALL=C ls tests/core/test_*.c 2>/dev/null")) do
+for _, source in ipairs(force_gc and {} or lines_of("LC_ALL=C ls tests/core/test_*.c 2>/dev/null")) do
   run_c(build .. "/tests/" .. source:match("([^/]+)%.c$"))
 end
 if sanitizer ~= "tsan" then
   for _, spec in ipairs(lines_of("LC_ALL=C ls tests/lua/*_spec.lua 2>/dev/null")) do
-    run_lua(spec)
+    -- checkpoint_gc_spec forces the collector itself
+    if not force_gc or (spec:match "/checkpoint_" and not spec:match "_gc_spec") then run_lua(spec) end
   end
 end
 

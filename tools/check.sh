@@ -74,6 +74,14 @@ sanitizers() {
     sums=$(grep -E '^[0-9]+ (skipped|passed, )' "$logs/san.log" | tr '\n' ' ')
     echo "no report; ${sums}(leaks included), NEAP_TEST_STEPS=${steps:-2000}"
 }
+# The specs of checkpoints with Lua's collector run at every op of a recompute, plainly and under ASan.
+forced_gc() {
+    make $jobs all-tests && make SAN=1 CC=gcc $jobs all-tests || return 1
+    export NEAP_FORCE_GC=recompute NEAP_TEST_STEPS=${steps:-5}
+    lua5.4 tests/run.lua build && lua5.4 tests/run.lua build-san asan || { grep FAILED "$logs/gc.log"; return 1; }
+    sums=$(grep -E '^[0-9]+ passed, ' "$logs/gc.log" | tr '\n' ' ')
+    echo "${sums}(plain, ASan), NEAP_TEST_STEPS=$NEAP_TEST_STEPS"
+}
 threads() {
     list="test_two_contexts test_base_pool test_products"
     make $jobs CC=gcc TSAN=1 $(printf 'build-tsan/tests/%s ' $list) || return 1
@@ -179,6 +187,7 @@ part format c_style
 part gates gates
 part op-table op_table
 part san sanitizers
+part gc forced_gc
 part tsan threads
 part vg-core valgrind_core
 part vg-lua valgrind_lua

@@ -153,7 +153,7 @@ describe("A: basics", function()
   end)
 
   it("ck-A15 2000 small regions, one mean, one backward", function()
-    local n = os.getenv "NEAP_TEST_VALGRIND" and 200 or 2000
+    local n = help.rounds(2000, 200)
     local function run(wrap, requires)
       local w = leaf(2, 0.3)
       local x = neap.linspace(-1, 1, 2 * n, { dtype = "float64" }):view(n, 2)
@@ -172,7 +172,7 @@ describe("A: basics", function()
   end)
 
   it("ck-A16 a chain of 10000 regions", function()
-    local n = os.getenv "NEAP_TEST_VALGRIND" and 1000 or 10000
+    local n = help.rounds(10000, 1000)
     local function chain(wrap)
       return function(t)
         for _ = 1, n do t = wrap(neap.sin, t) end

@@ -1,5 +1,6 @@
 --- Tensors that a checkpointed function captured live as long as the region may need them, and no longer.
 local neap = require "neap"
+local help = require "tests.lua.checkpoint_help"
 local nn, checkpoint = neap.nn, neap.checkpoint
 
 local opts = { use_reentrant = false }
@@ -225,7 +226,7 @@ describe("captured tensors in 1000 steps without the collector", function()
     collectgarbage "stop"
     local before, live = handles(), neap.memory_stats().live
     local regions = neap.memory_stats().regions
-    for _ = 1, 1000 do step() end
+    for _ = 1, help.rounds(1000) do step() end
     local after, live_after, regions_after = handles(), neap.memory_stats().live, neap.memory_stats().regions
     collectgarbage "restart"
     assert.equal(before, after)
@@ -235,10 +236,11 @@ describe("captured tensors in 1000 steps without the collector", function()
 
   it("a chain of regions, each capturing the result of the one before, is released without recursion", function()
     local x = leaf()
+    collectgarbage()
     local before = handles()
     neap.scope(function()
       local h = x
-      for _ = 1, 3000 do
+      for _ = 1, help.rounds(3000) do
         local previous = h
         h = checkpoint(function(t) return t * 0.5 + previous * 0.5 end, opts, x)
       end

@@ -1,5 +1,6 @@
 --- The Lua face of checkpointing: contexts, policies, the reentrant variant, groups, debug, device states.
 local neap = require "neap"
+local help = require "tests.lua.checkpoint_help"
 local nn, checkpoint = neap.nn, neap.checkpoint
 
 local function leaf() return neap.tensor({ 0.3, -1.2, 2.5 }, { requires_grad = true }) end
@@ -597,7 +598,7 @@ describe("without the collector", function()
     collectgarbage()
     collectgarbage "stop"
     local before = neap.memory_stats()
-    for _ = 1, 200 do step() end
+    for _ = 1, help.rounds(200) do step() end
     local after = neap.memory_stats()
     collectgarbage "restart"
     for _, name in ipairs { "live", "storages", "regions", "markers", "slots", "nodes", "functions", "pass_entries" } do

@@ -19,6 +19,14 @@ function help.ck(f, ...) return checkpoint(f, { use_reentrant = false }, ...) en
 
 function help.rck(f, ...) return checkpoint(f, { use_reentrant = true }, ...) end
 
+function help.plain(f, ...) return f(...) end
+
+--- Rounds of a long loop: fewer where each is slow.
+function help.rounds(n, under_valgrind)
+  if os.getenv "NEAP_FORCE_GC" then return math.min(n, 20) end
+  return os.getenv "NEAP_TEST_VALGRIND" and under_valgrind or n
+end
+
 --- Saves x, exp's result and sin's input, which is exp's result.
 function help.f3(x) return x:sin():exp():sin() end
 

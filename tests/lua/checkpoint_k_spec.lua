@@ -256,6 +256,7 @@ describe("K: selective", function()
     for _, keep in ipairs { true, false } do
       local x = leaf()
       x.grad = neap.zeros({ 3 }, { dtype = "float64" })
+      collectgarbage()
       local before = help.alive()
       local y = sac { ops.exp }(esx, x)
       assert.equal(before.storages + 2, storages())

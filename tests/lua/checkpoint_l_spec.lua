@@ -165,7 +165,7 @@ describe("L: errors and state", function()
   end)
 
   it("ck-L14 100000 ops and regions in a row, dropped and differentiated, need no deep stack", function()
-    local n = os.getenv "NEAP_TEST_VALGRIND" and 2000 or 100000
+    local n = help.rounds(100000, 2000)
     local x = leaf(1, 0.5)
     local function ops(t)
       for _ = 1, n do t = t + 1 end

@@ -196,6 +196,7 @@ describe("origins: what the default check finds", function()
     local x = leaf()
     local y = checkpoint(function(t) return (t * k):sin() end, with(), x):sum()
     k = 3
+    collectgarbage()
     local before = help.alive()
     refused("E-OPS", y.backward, y)
     assert.same(before, help.alive())
