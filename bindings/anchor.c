@@ -43,7 +43,7 @@ void nl_anchor_parent(lua_State *L, nl_state *st, int anchor, uint64_t parent)
 
 /* Called when the core drops the function: from releases of any depth, also inside finalizers. Existing keys are
  * set to nil, which allocates nothing. */
-void nl_anchor_clear(nl_state *st, uint64_t id)
+void nl_anchor_clear(nl_state *st, uint64_t id, bool late)
 {
     lua_State *L = st->L;
     if (!lua_checkstack(L, 5)) return;
@@ -54,6 +54,7 @@ void nl_anchor_clear(nl_state *st, uint64_t id)
         }
         lua_pop(L, 1);
     }
+    if (!late) return;
     lua_rawgetp(L, LUA_REGISTRYINDEX, &st->k_late);
     lua_pushnil(L);
     lua_rawseti(L, -2, (lua_Integer)id);

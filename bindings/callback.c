@@ -35,7 +35,7 @@ void nl_callback_release(void *user)
         else st->callbacks = cb->next;
         if (cb->next) cb->next->prev = cb->prev;
         st->n_callbacks--;
-        nl_anchor_clear(st, cb->cell);
+        nl_anchor_clear(st, cb->cell, cb->late);
     }
     free(cb);
 }

@@ -278,12 +278,47 @@ static neap_determinism check_named(const char *name)
     return NEAP_CHECK_DEFAULT;
 }
 
-/* One walk over the table, whose keys and types lua/checkpoint.lua has checked; what it does itself is passed over. */
+/* simple_checkpoint(fn, options) -> flags for checkpoint_run, if fn is a function and options a plain table of
+ * use_reentrant = false and other flags: such a call needs no more checks. Else nothing. */
+enum { F_PRESERVE = 1, F_EARLY = 2, F_DEBUG = 4 };
+
+static int simple_checkpoint(lua_State *L)
+{
+    bool given = false;
+    int flags = F_PRESERVE | F_EARLY;
+    if (lua_type(L, 1) != LUA_TFUNCTION || lua_type(L, 2) != LUA_TTABLE || lua_getmetatable(L, 2)) return 0;
+    lua_pushnil(L);
+    for (; lua_next(L, 2); lua_pop(L, 1)) {
+        if (lua_type(L, -2) != LUA_TSTRING || lua_type(L, -1) != LUA_TBOOLEAN) return 0;
+        const char *name = lua_tostring(L, -2);
+        bool on = lua_toboolean(L, -1);
+        int flag = 0;
+        if (!strcmp(name, "use_reentrant") && !on) given = true;
+        else if (!strcmp(name, "preserve_rng_state")) flag = F_PRESERVE;
+        else if (!strcmp(name, "early_stop")) flag = F_EARLY;
+        else if (!strcmp(name, "debug")) flag = F_DEBUG;
+        else return 0;
+        flags = on ? flags | flag : flags & ~flag;
+    }
+    if (!given) return 0;
+    lua_pushinteger(L, flags);
+    return 1;
+}
+
+/* Flags, or one walk over the table, whose keys and types lua/checkpoint.lua has checked; what it does itself is passed
+ * over. */
 static void read_options(lua_State *L, int idx, call_options *o)
 {
     neap_region_opts_init(&o->o);
     o->reentrant = false;
     o->o.where = where;
+    if (lua_isinteger(L, idx)) {
+        lua_Integer flags = lua_tointeger(L, idx);
+        o->o.preserve_rng_state = (flags & F_PRESERVE) != 0;
+        o->o.early_stop = (flags & F_EARLY) != 0;
+        o->o.debug = (flags & F_DEBUG) != 0;
+        return;
+    }
     if (lua_type(L, idx) != LUA_TTABLE) return;
     lua_pushnil(L);
     for (; lua_next(L, idx); lua_pop(L, 1)) {
@@ -296,26 +331,6 @@ static void read_options(lua_State *L, int idx, call_options *o)
         else if (!strcmp(name, "determinism_check") && lua_type(L, -1) == LUA_TSTRING)
             o->o.check = check_named(lua_tostring(L, -1));
     }
-}
-
-/* simple_checkpoint(fn, options) -> is it a function with a plain table of use_reentrant = false and other flags? Such
- * a call needs no more checks. */
-static int simple_checkpoint(lua_State *L)
-{
-    static const char *const flags[] = {"preserve_rng_state", "early_stop", "debug"};
-    bool given = false;
-    if (lua_type(L, 1) != LUA_TFUNCTION || lua_type(L, 2) != LUA_TTABLE || lua_getmetatable(L, 2)) return 0;
-    lua_pushnil(L);
-    for (; lua_next(L, 2); lua_pop(L, 1)) {
-        if (lua_type(L, -2) != LUA_TSTRING || lua_type(L, -1) != LUA_TBOOLEAN) return 0;
-        const char *name = lua_tostring(L, -2);
-        bool known = false;
-        if (!strcmp(name, "use_reentrant")) known = given = !lua_toboolean(L, -1);
-        for (size_t i = 0; !known && i < sizeof flags / sizeof *flags; i++) known = !strcmp(name, flags[i]);
-        if (!known) return 0;
-    }
-    lua_pushboolean(L, given);
-    return 1;
 }
 
 /* Groups below the region: its inputs', the enclosing region's and the hooks' in force. */
@@ -375,7 +390,7 @@ static void find_captured(lua_State *L, nl_state *st, int n_args, bool reentrant
 {
     nl_capture_begin(L, st);
     nl_capture_find(L, st, P_FN);
-    nl_capture_find(L, st, P_AROUND);
+    if (!lua_isnil(L, P_AROUND)) nl_capture_find(L, st, P_AROUND);
     for (int i = 0; i < n_args; i++) {
         int type = lua_type(L, P_ARGS + i);
         if (type == LUA_TFUNCTION || (reentrant && type == LUA_TTABLE)) nl_capture_find(L, st, P_ARGS + i);
@@ -543,6 +558,7 @@ static int push_forward(lua_State *L, nl_state *st, nl_guard *g, bool region)
         lua_pushvalue(L, P_FN);
         return 0;
     }
+    g->reused = false; /* the context may keep what runs the function */
     lua_pushvalue(L, P_FORWARD);
     lua_pushlightuserdata(L, st);
     lua_pushvalue(L, P_GUARD);
@@ -551,7 +567,7 @@ static int push_forward(lua_State *L, nl_state *st, nl_guard *g, bool region)
     return 1;
 }
 
-/* checkpoint_run(fn, options, forward, around, ...): runs fn(...), inside forward(run, ...) unless that is nil; a
+/* checkpoint_run(fn, options or flags, forward, around, ...): runs fn(...), inside forward(run, ...) unless that is nil; a
  * recompute runs it inside around(run) unless that is nil. All is checked already (lua/checkpoint.lua). */
 static int checkpoint_run(lua_State *L)
 {
@@ -564,7 +580,7 @@ static int checkpoint_run(lua_State *L)
         return nl_error(L, st, NEAP_E_ARG, "neap.checkpoint_run: is the library's own; call neap.checkpoint");
     nl_check_body(L, st, P_FN, "checkpoint");
     read_options(L, P_GUARD, &o);
-    nl_guard *g = nl_guard_new(L, st, "checkpoint");
+    nl_guard *g = nl_guard_reuse(L, st, "checkpoint");
     lua_replace(L, P_GUARD);
     nl_guard_body(L, st, P_GUARD);
     bool region = begin_region(L, st, g, &o, n, &cell, covers, 6);

@@ -12,6 +12,19 @@ static bool of_library(const nl_state *st, const char *source)
     return false;
 }
 
+/* "file:line", by hand: every guard and region notes where it was made, and formatting took a tenth of their time. */
+static void write_place(char *buf, size_t n, const char *file, int line)
+{
+    char digits[12];
+    size_t k = sizeof digits, len = strnlen(file, n - 1);
+    for (digits[--k] = 0; line > 0; line /= 10) digits[--k] = (char)('0' + line % 10);
+    digits[--k] = ':';
+    memcpy(buf, file, len);
+    size_t m = strnlen(digits + k, n - 1 - len);
+    memcpy(buf + len, digits + k, m);
+    buf[len + m] = 0;
+}
+
 void nl_where(lua_State *L, nl_state *st, char *buf, size_t n)
 {
     lua_Debug ar;
@@ -20,7 +33,7 @@ void nl_where(lua_State *L, nl_state *st, char *buf, size_t n)
         lua_getinfo(L, "Sl", &ar);
         if (ar.currentline <= 0) continue;
         if (of_library(st, ar.source)) continue;
-        snprintf(buf, n, "%s:%d", ar.short_src, ar.currentline);
+        write_place(buf, n, ar.short_src, ar.currentline);
         return;
     }
 }

@@ -9,17 +9,52 @@
 
 /* ---- life of a guard */
 
-nl_guard *nl_guard_new(lua_State *L, nl_state *st, const char *what)
+static void begin_guard(lua_State *L, nl_state *st, nl_guard *g, const char *what)
 {
-    nl_register_thread(L, st);
-    nl_guard *g = lua_newuserdatauv(L, sizeof *g, 2);
     memset(g, 0, sizeof *g);
     g->st = st;
     g->owner = L;
     g->what = what;
     nl_where(L, st, g->where, sizeof g->where);
+}
+
+nl_guard *nl_guard_new(lua_State *L, nl_state *st, const char *what)
+{
+    nl_register_thread(L, st);
+    nl_guard *g = lua_newuserdatauv(L, sizeof *g, 2);
+    begin_guard(L, st, g, what);
     nl_set_metatable(L, &st->k_guard);
     return g;
+}
+
+/* For bodies whose guard no script can get hold of. One that is made anew costs the collector a finalizer. */
+nl_guard *nl_guard_reuse(lua_State *L, nl_state *st, const char *what)
+{
+    nl_guard *g = st->spare;
+    if (g) {
+        nl_register_thread(L, st);
+        lua_rawgetp(L, LUA_REGISTRYINDEX, &st->k_spare);
+        lua_pushboolean(L, 0);
+        lua_rawsetp(L, LUA_REGISTRYINDEX, &st->k_spare);
+        st->spare = NULL;
+        begin_guard(L, st, g, what);
+    } else {
+        g = nl_guard_new(L, st, what);
+    }
+    g->reused = true;
+    return g;
+}
+
+/* The key is there (state.c): nothing is allocated. */
+static void give_back(lua_State *L, nl_state *st, nl_guard *g, int idx)
+{
+    g->reused = false;
+    if (st->spare) return;
+    lua_pushnil(L);
+    lua_setiuservalue(L, idx, 1);
+    lua_pushvalue(L, idx);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &st->k_spare);
+    st->spare = g;
 }
 
 bool nl_guard_add(nl_guard *g, uint64_t id)
@@ -94,7 +129,10 @@ static int guard_close(lua_State *L)
     nl_state *st = nl_up(L);
     nl_guard *g = nl_userdata(L, 1, &st->k_guard);
     if (!g) return nl_error(L, st, NEAP_E_ARG, "neap.guard: close needs a guard; write guard:close()");
-    if (g->closed) return 0;
+    if (g->closed) {
+        if (g->reused) give_back(L, st, g, 1);
+        return 0;
+    }
     char where[100] = "";
     if (g->has_scope) nl_where(L, st, where, sizeof where);
     if (st->c) nl_enter(L);

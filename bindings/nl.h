@@ -82,6 +82,7 @@ typedef struct nl_guard {
     uint64_t ids[NL_GUARD_IDS];
     int n_ids;
     bool has_scope, body, closed, anchored;
+    bool reused; /* goes back to st->spare when its call has ended */
     nl_scope scope;
     neap_region *region;
     neap_reentrant *reentrant;
@@ -167,6 +168,7 @@ struct nl_state {
     nl_handle *seek;   /* nl_tree_has */
     bool found;
     nl_guard *bodies;
+    nl_guard *spare; /* registry[&k_spare]: a closed guard that the next checkpoint takes, or NULL */
     nl_watch *watches;
     int trampolines;
     nl_run *run;         /* the innermost recompute */
@@ -183,7 +185,7 @@ struct nl_state {
     int n_prefix;
     /* addresses of these are registry keys */
     char k_threads, k_by_pointer, k_anchors, k_known, k_parked, k_current, k_names, k_ops, k_log, k_late,
-        k_translate, k_watches, k_parts, k_selective, k_group;
+        k_translate, k_watches, k_parts, k_selective, k_group, k_spare;
     char dots, newaxis; /* their addresses are neap.dots and neap.newaxis */
     char k_tensor, k_shape, k_guard, k_node, k_hook, k_generator, k_op, k_cases, k_methods, k_function,
         k_fctx, k_watch;
@@ -335,7 +337,9 @@ void nl_plan_push(lua_State *L, nl_state *st, const nl_run *r, int store, int at
 
 /* ---- guards.c */
 nl_guard *nl_guard_new(lua_State *L, nl_state *st, const char *what); /* pushes it */
-bool nl_guard_add(nl_guard *g, uint64_t id);                          /* 0: false; the pending error stays */
+nl_guard *nl_guard_reuse(lua_State *L, nl_state *st,
+                         const char *what);  /* the same, maybe one that has ended */
+bool nl_guard_add(nl_guard *g, uint64_t id); /* 0: false; the pending error stays */
 bool nl_guard_scope(nl_guard *g);
 void nl_guard_end(nl_guard *g, const char *ended);
 void nl_guard_end_ids(nl_guard *g); /* all but the scope and the region */
@@ -358,7 +362,8 @@ enum { NL_A_FN = 1, NL_A_ARGS = 2, NL_A_STORE = 3, NL_A_PARENTS = 4 };
 uint64_t nl_anchor_new(lua_State *L, nl_state *st);          /* pushes the table; its id */
 bool nl_anchor_get(lua_State *L, nl_state *st, uint64_t id); /* pushes the table, or pushes nothing */
 void nl_anchor_parent(lua_State *L, nl_state *st, int anchor, uint64_t parent);
-void nl_anchor_clear(nl_state *st, uint64_t id); /* drops the functions; never raises */
+/* Drops the functions; late: it had been promised. Never raises. */
+void nl_anchor_clear(nl_state *st, uint64_t id, bool late);
 void nl_anchor_promise(lua_State *L, nl_state *st,
                        nl_callback *cb);           /* cb is late: nl_anchor_hold may follow */
 void nl_anchor_hold(nl_state *st, neap_tensor *t); /* a handle dies: late hooks stay; never raises */

@@ -81,8 +81,8 @@ static bool registered(lua_State *L, nl_state *st, const void *thread)
 
 void nl_register_thread(lua_State *L, nl_state *st)
 {
-    if (registered(L, st, L)) return;
-    neap_x_pop_owner(st->c, L); /* of a dead coroutine that lay at the same address */
+    if (L == st->main || registered(L, st, L)) return; /* the main thread never dies */
+    neap_x_pop_owner(st->c, L);                        /* of a dead coroutine that lay at the same address */
     lua_rawgetp(L, LUA_REGISTRYINDEX, &st->k_by_pointer);
     lua_pushthread(L);
     lua_rawsetp(L, -2, L);
@@ -313,6 +313,8 @@ static void make_tables(lua_State *L, nl_state *st)
     lua_rawsetp(L, LUA_REGISTRYINDEX, &st->k_current);
     lua_pushboolean(L, 0);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &st->k_log);
+    lua_pushboolean(L, 0);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &st->k_spare);
 }
 
 static lua_State *main_thread(lua_State *L)

@@ -306,14 +306,19 @@ local function curried(options)
   end
 end
 
---- checkpoint(fn, options, ...) or checkpoint(options)(fn).
-function checkpoint.checkpoint(fn, options, ...)
-  if simple_checkpoint(fn, options) then return checkpoint_run(fn, options, nil, nil, ...) end
+local function checked(fn, options, ...)
   if plain(fn) and options == nil and select("#", ...) == 0 then return curried(fn) end
   local n = select("#", ...) + (options == nil and select("#", ...) == 0 and 1 or 2)
   check_call("checkpoint", n, fn, options, (select(-1, nil, ...)))
   check_options("checkpoint", options)
   return call(fn, options, ...)
+end
+
+--- checkpoint(fn, options, ...) or checkpoint(options)(fn).
+function checkpoint.checkpoint(fn, options, ...)
+  local flags = simple_checkpoint(fn, options)
+  if flags then return checkpoint_run(fn, flags, nil, nil, ...) end
+  return checked(fn, options, ...)
 end
 
 --- Cuts a list of callables (or an nn.Sequential) into segments and checkpoints all but the last.
@@ -408,8 +413,9 @@ function checkpoint.set_device_states(ids, states, options)
 end
 
 return setmetatable(checkpoint, {
-  __call = function(_, ...)
-    if (...) == nil and select("#", ...) == 0 then util.fail("E-ARG", "checkpoint: needs a function: %s", example) end
-    return checkpoint.checkpoint(...)
+  __call = function(_, fn, options, ...) -- checkpoint.checkpoint again: one call less
+    local flags = simple_checkpoint(fn, options)
+    if flags then return checkpoint_run(fn, flags, nil, nil, ...) end
+    return checked(fn, options, ...)
   end,
 })

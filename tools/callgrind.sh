@@ -65,5 +65,5 @@ gate record 600 "tiny add, recorded"
 gate region 800 "the same inside a checkpoint"
 gate train 2200 "tiny product, forward and backward"
 ratio_gate 128 1030 "a region's backward, width 128"
-call_gate 18000 "an empty checkpoint, from Lua"
+call_gate 12700 "an empty checkpoint, from Lua"
 exit $failed

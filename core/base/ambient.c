@@ -5,7 +5,6 @@
  * good only until then. No kind means anything here. */
 #include "ctx.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static bool awake(const np_ambient *a, const void *owner)
@@ -27,7 +26,7 @@ uint64_t np_ambient_push(neap_ctx *c, np_ambient_kind kind, int64_t value, void 
                             .value = value,
                             .payload = payload,
                             .where = where};
-    if (note) snprintf(e->note, sizeof e->note, "%s", note);
+    if (note) memcpy(e->note, note, strnlen(note, sizeof e->note - 1)); /* the rest is 0 */
     a->of[kind]++;
     a->loud += NP_AMB_LOUD >> kind & 1;
     a->dirty = true;

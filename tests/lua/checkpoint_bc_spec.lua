@@ -76,6 +76,7 @@ describe("C: memory", function()
     }
     for i, f in ipairs(cases) do
       local x = leaf()
+      collectgarbage() -- the x before it
       local before = alive()
       local y = neap.scope(f, x)
       assert.is_true(alive().nodes > before.nodes)
