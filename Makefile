@@ -4,7 +4,7 @@
 #   make demo       a complete small training run             make docs      reference, stubs, guide
 #   make test       all tests, ends with "N passed, N failed" make format    clang-format
 #   make check      compilers, sanitizers, valgrind, gates    make install   PREFIX=/usr/local DESTDIR=
-#   make op-table   every op by what tests show of it
+#   make op-table   every op by what tests show of it         make check-cudaemu-detectors
 #   make examples   the examples in Lua, shortened           make deps       missing Debian packages
 #   make clean, make help
 #
@@ -68,7 +68,7 @@ BINDINGS_OBJ := $(BINDINGS:%.c=$(OBJ)/%.o) $(OBJ)/gen/lua_files.o
 
 # ---- what is built ----------------------------------------------------------------------------------------
 
-.PHONY: bench-faults examples help op-table build all-tests fuzzers deps demo test run-tests check bench install install-rock uninstall docs format clean objects
+.PHONY: cudaemu-selftests check-cudaemu-detectors bench-faults examples help op-table build all-tests fuzzers deps demo test run-tests check bench install install-rock uninstall docs format clean objects
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
@@ -183,6 +183,35 @@ $(BUILD)/examples/script: examples/embed/script.c $(BUILD)/libneap-lua.so
 	$(Q)$(CC) -std=c11 $(WARN) $(CFLAGS) $(SANFLAGS) -Icore -I$(GEN) -Ibindings -I$(LUA_INC) -MMD -MP -MF $@.d $< -o $@ \
 	  -Wl,-rpath,'$$ORIGIN/..' -L$(BUILD) -lneap-lua -lneap $(LUA_LIB) -lm -ldl
 
+# CUDA sources without a GPU: as C++ against the emulator of tests/cudaemu, plain and under each sanitizer. The
+# emulator itself is never instrumented for the thread sanitizer (it tells it what happens), nor for UBSan.
+EMU := $(BUILD)/cudaemu
+EMU_SRC := $(wildcard tests/cudaemu/*.cpp)
+EMU_FLAGS := -std=c++17 -g -Wall -Wextra -Wpedantic -Werror -Wno-unknown-pragmas -fPIC -ffp-contract=off -Icore -Itests/cudaemu
+define emu_variant # name, compiler, flags of kernels, of the emulator, of the link
+$(EMU)/$(1)/%.o: tests/cudaemu/%.cpp
+	$$(call say,EMU)
+	$(Q)$(2) $$(EMU_FLAGS) $(4) -MMD -MP -c $$< -o $$@
+$(EMU)/$(1)/selftest.o: tests/cudaemu/selftest.cu
+	$$(call say,EMU)
+	$(Q)$(2) $$(EMU_FLAGS) $(3) -MMD -MP -x c++ -c $$< -o $$@
+$(EMU)/$(1)/selftest: $(EMU)/$(1)/selftest.o $(EMU_SRC:tests/cudaemu/%.cpp=$(EMU)/$(1)/%.o)
+	$$(call say,LINK)
+	$(Q)$(2) $(5) $$^ -o $$@ -ldl
+-include $(EMU)/$(1)/selftest.d $(EMU_SRC:tests/cudaemu/%.cpp=$(EMU)/$(1)/%.d)
+endef
+$(eval $(call emu_variant,plain,g++,-O2,-O2,))
+$(eval $(call emu_variant,ucontext,g++,-O2,-O2 -DNP_EMU_UCONTEXT,))
+$(eval $(call emu_variant,asan,g++,-O1 -fsanitize=address$(comma)undefined -fno-omit-frame-pointer,-O1 -fsanitize=address,-fsanitize=address$(comma)undefined))
+$(eval $(call emu_variant,tsan,clang++,-O1 -fsanitize=thread,-O2 -DNP_EMU_TSAN,-fsanitize=thread))
+
+NVCC ?= $(shell command -v nvcc)
+NVCC_FLAGS := -std=c++17 -O3 -lineinfo -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 --threads 2 \
+  -Icore -Xcompiler -Wall,-Wextra,-Werror -Werror all-warnings
+$(EMU)/nvcc/selftest: tests/cudaemu/selftest.cu tests/cudaemu/selftest_kernels.h core/cuda/np_cuda.h
+	$(call say,NVCC)
+	$(Q)$(NVCC) $(NVCC_FLAGS) $< -o $@
+
 -include $(CORE_OBJ:.o=.d) $(BINDINGS_OBJ:.o=.d) $(OBJ)/bindings/program.d $(TESTS:=.d) $(BUILD)/tests/force_gc.so.d $(FUZZERS:=.d) $(BENCH:=.d) $(EMBED:=.d)
 
 # ---- what is done with it ---------------------------------------------------------------------------------
@@ -213,6 +242,13 @@ op-table: $(OP_TESTS)
 check:
 	@tools/deps.sh build test check
 	@tools/check.sh $(PARTS)
+# That the emulator's detectors find the mistakes planted for them.
+EMU_SELFTESTS := $(patsubst %,$(EMU)/%/selftest,plain ucontext asan tsan $(if $(NVCC),nvcc))
+cudaemu-selftests: $(EMU_SELFTESTS)
+check-cudaemu-detectors:
+	@tools/deps.sh check
+	@$(MAKE) --no-print-directory $(JOBS) cudaemu-selftests
+	@tests/cudaemu/check_detectors.sh $(EMU)
 # What a user sees when a checkpointed function is not the same twice, by determinism levels.
 bench-faults: build
 	$(Q)$(BUILD)/neap bench/faults.lua
@@ -222,7 +258,7 @@ docs:
 	$(Q)$(LUA) tools/docs.lua
 
 FORMATTED = $(wildcard core/*.[ch] core/*/*.[ch] core/ops/cpu/*.[ch] bindings/*.[ch] tests/core/*.[ch] tests/fuzz/*.[ch] \
-  tests/lua/*.c bench/*.[ch] examples/embed/*.[ch])
+  tests/lua/*.c bench/*.[ch] examples/embed/*.[ch] core/cuda/*.cu tests/cudaemu/*.h tests/cudaemu/*.cpp tests/cudaemu/*.cu)
 format:
 	clang-format -i $(FORMATTED)
 

@@ -60,7 +60,7 @@ symbols() { tools/check_symbols.sh build; }
 includes() { lua5.4 tools/check_includes.lua; }
 lua_style() { luacheck -q --no-color . && echo "no warning"; }
 c_style() {
-    list=$(find core bindings tests bench examples -name '*.[ch]' | LC_ALL=C sort)
+    list=$(find core bindings tests bench examples -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' | LC_ALL=C sort)
     off=$(for f in $list; do clang-format "$f" | cmp -s - "$f" || echo "$f"; done)
     [ -z "$off" ] || { echo "$off"; echo "$(echo "$off" | wc -l) files differ from clang-format's"; return 1; }
     echo "$(echo "$list" | wc -l) files as clang-format has them"
@@ -177,6 +177,9 @@ fuzz_calls() {
     build-san/neap tests/fuzz/fuzz_ops.lua "${NEAP_FUZZ_CALLS:-20000}" "${NEAP_FUZZ_SEED:-1}"
 }
 
+# The emulator that CUDA sources are tested in, by mistakes planted for it.
+detectors() { make $jobs check-cudaemu-detectors; }
+
 part gcc use_gcc
 part clang use_clang
 part header header
@@ -189,6 +192,7 @@ part op-table op_table
 part san sanitizers
 part gc forced_gc
 part tsan threads
+part cudaemu detectors
 part vg-core valgrind_core
 part vg-lua valgrind_lua
 part vg-ckpt valgrind_checkpoint

@@ -88,41 +88,8 @@ neap_dtype np_promote(neap_dtype a, neap_dtype b)
 
 /* ---- half precision */
 
-float np_half_to_float(np_half h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, e = (h >> 10) & 0x1fu, m = h & 0x3ffu, u;
-    if (e == 0x1f) {
-        u = sign | 0x7f800000u | m << 13; /* inf, NaN with its payload */
-    } else if (e) {
-        u = sign | (e + 112) << 23 | m << 13;
-    } else if (m) {
-        int shift = __builtin_clz(m) - 21; /* leading bit of a subnormal to the place of the hidden one */
-        u = sign | (uint32_t)(113 - shift) << 23 | ((m << shift) & 0x3ffu) << 13;
-    } else {
-        u = sign;
-    }
-    float f;
-    memcpy(&f, &u, 4);
-    return f;
-}
-
-np_half np_float_to_half(float f)
-{
-    uint32_t u;
-    memcpy(&u, &f, 4);
-    uint32_t sign = (u >> 16) & 0x8000u, a = u & 0x7fffffffu;
-    if (a > 0x7f800000u) return (np_half)(sign | 0x7e00u | ((a >> 13) & 0x3ffu)); /* NaN, quiet */
-    if (a >= 0x47800000u) return (np_half)(sign | 0x7c00u);                       /* 65536 and above: inf */
-    if (a >= 0x38800000u) { /* normal: a carry out of the mantissa moves the exponent up, to inf at the top */
-        a -= 112u << 23;
-        return (np_half)(sign | (a + 0xfffu + ((a >> 13) & 1u)) >> 13);
-    }
-    if (a <= 0x33000000u)
-        return (np_half)sign; /* up to 2^-25, half the smallest subnormal: a tie goes to 0 */
-    uint32_t shift = 126 - (a >> 23), m = (a & 0x7fffffu) | 0x800000u;
-    uint32_t q = m >> shift, rest = m & ((1u << shift) - 1), tie = 1u << (shift - 1);
-    return (np_half)(sign | (q + (rest > tie || (rest == tie && (q & 1u)))));
-}
+float np_half_to_float(np_half h) { return np_half_widen(h); }
+np_half np_float_to_half(float f) { return np_half_narrow(f); }
 
 /* float64 to float32 rounded to odd: what a second rounding to fewer bits needs to be right. */
 static float to_odd(double v)

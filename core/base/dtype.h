@@ -9,10 +9,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "half.h"
 #include "neap.h"
-
-typedef uint16_t np_half; /* IEEE binary16 bits */
-typedef uint16_t np_bf16; /* bfloat16 bits */
 
 static const uint8_t np_sizes[NEAP_N_DTYPES] = {4, 8, 2, 2, 8, 4, 1, 1, 1}; /* bytes. SAME-ORDER dtype */
 static inline size_t np_dtype_size(neap_dtype t) { return (unsigned)t < NEAP_N_DTYPES ? np_sizes[t] : 0; }
@@ -33,23 +31,9 @@ static inline void np_int_range(neap_dtype t, int64_t *low, int64_t *high)
 neap_dtype np_promote(neap_dtype a, neap_dtype b);
 int np_dtype_kind(neap_dtype t); /* 0 bool, 1 integer, 2 float */
 
-/* Conversions round to nearest even; NaN stays NaN; overflow to half gives inf. */
+/* Those of half.h as functions. */
 float np_half_to_float(np_half h);
 np_half np_float_to_half(float f);
-static inline float np_bf16_to_float(np_bf16 h)
-{
-    uint32_t u = (uint32_t)h << 16;
-    float f;
-    memcpy(&f, &u, 4);
-    return f;
-}
-static inline np_bf16 np_float_to_bf16(float f)
-{
-    uint32_t u;
-    memcpy(&u, &f, 4);
-    if ((u & 0x7fffffffu) > 0x7f800000u) return (np_bf16)((u >> 16) | 0x40u);
-    return (np_bf16)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
-}
 
 /* One element as a C number, and back. Integers go through int64 exactly. */
 double np_load_double(neap_dtype t, const void *p);

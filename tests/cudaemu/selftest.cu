@@ -1,0 +1,418 @@
+/* selftest.cu - runs one kernel of selftest_kernels.h, or one piece of the runtime API, and compares with the host.
+ *
+ *   selftest                 all right ones; the last line is "N passed, N failed"
+ *   selftest NAME            that one; the names of wrong ones begin with "bug_"
+ *   selftest list            the names
+ *
+ * Status 0: right, 1: wrong result, 77: no device. It is an ordinary CUDA program: nvcc makes one for a GPU of it. */
+#include "selftest_kernels.h"
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#define TRY(call) \
+    do { \
+        cudaError_t e_ = (call); \
+        if (e_ != cudaSuccess) { \
+            printf("%s:%d: %s\n", "selftest.cu", __LINE__, cudaGetErrorName(e_)); \
+            exit(1); \
+        } \
+    } while (0)
+
+static cudaStream_t stream;
+
+/* n elements on the device. */
+template <class T> struct Buffer {
+    T *p = nullptr;
+    size_t n;
+    explicit Buffer(size_t count) : n(count) { TRY(cudaMalloc(&p, n * sizeof(T))); }
+    explicit Buffer(const std::vector<T> &v) : Buffer(v.size())
+    {
+        TRY(cudaMemcpyAsync(p, v.data(), n * sizeof(T), cudaMemcpyHostToDevice, stream));
+    }
+    Buffer(const Buffer &) = delete;
+    ~Buffer() { cudaFree(p); }
+    void zero() { TRY(cudaMemsetAsync(p, 0, n * sizeof(T), stream)); }
+    std::vector<T> host()
+    {
+        std::vector<T> v(n);
+        TRY(cudaMemcpyAsync(v.data(), p, n * sizeof(T), cudaMemcpyDeviceToHost, stream));
+        TRY(cudaStreamSynchronize(stream));
+        return v;
+    }
+};
+
+static std::vector<float> numbers(size_t n) /* small, not round, different */
+{
+    std::vector<float> v(n);
+    for (size_t i = 0; i < n; i++) v[i] = (float)((i * 7919 + 13) % 1009) / 1009.0f - 0.4f;
+    return v;
+}
+
+static bool near(const std::vector<float> &got, const std::vector<double> &want)
+{
+    for (size_t i = 0; i < want.size(); i++)
+        if (!(std::fabs(got[i] - want[i]) <= 1e-5 * (1 + std::fabs(want[i])))) {
+            printf("wrong result: [%zu] is %g, not %g\n", i, (double)got[i], want[i]);
+            return false;
+        }
+    return true;
+}
+
+template <Bug bug> static bool test_block_sum()
+{
+    const int n = 1000, blocks = 4;
+    auto x = numbers(n);
+    std::vector<double> want(blocks);
+    for (int i = 0; i < n; i++) want[i / 256] += x[i];
+    Buffer<float> dx(x), y(blocks);
+    TRY(np_launch(block_sum<bug>, blocks, 256, 0, stream, y.p, dx.p, n));
+    return near(y.host(), want);
+}
+
+template <Bug bug> static bool test_warp_sums()
+{
+    const int n = 256;
+    auto x = numbers(n);
+    std::vector<double> want(n / 32);
+    for (int i = 0; i < n; i++) want[i / 32] += x[i];
+    Buffer<float> dx(x), y(n / 32);
+    TRY(np_launch(warp_sums<bug>, 2, 128, 0, stream, y.p, dx.p));
+    return near(y.host(), want);
+}
+
+template <Bug bug> static bool test_warp_reverse()
+{
+    const int n = 256;
+    auto x = numbers(n);
+    std::vector<double> want(n);
+    for (int i = 0; i < n; i++) want[i] = x[i ^ 31];
+    Buffer<float> dx(x), y(n);
+    TRY(np_launch(warp_reverse<bug>, 2, 128, 0, stream, y.p, dx.p));
+    return near(y.host(), want);
+}
+
+template <Bug bug> static bool test_transpose()
+{
+    const int m = 70, n = 45;
+    auto x = numbers(m * n);
+    std::vector<double> want(m * n);
+    for (int i = 0; i < m; i++)
+        for (int j = 0; j < n; j++) want[j * m + i] = x[i * n + j];
+    Buffer<float> dx(x), y(m * n);
+    TRY(np_launch(transpose<bug>, dim3(2, 3), dim3(32, 8), 0, stream, y.p, dx.p, m, n));
+    return near(y.host(), want);
+}
+
+template <Bug bug> static bool test_softmax()
+{
+    const int rows = 6, d = 300;
+    auto x = numbers(rows * d);
+    std::vector<double> want(rows * d);
+    for (int r = 0; r < rows; r++) {
+        double sum = 0;
+        for (int i = 0; i < d; i++) sum += std::exp((double)x[r * d + i]);
+        for (int i = 0; i < d; i++) want[r * d + i] = std::exp((double)x[r * d + i]) / sum;
+    }
+    Buffer<float> dx(x), y(rows * d);
+    TRY(np_launch(softmax_rows<bug>, rows, 128, 0, stream, y.p, dx.p, d));
+    return near(y.host(), want);
+}
+
+template <Bug bug> static bool test_scatter()
+{
+    const int n = 1000, m = 7;
+    auto x = numbers(n);
+    std::vector<int> ids(n);
+    std::vector<double> want(m);
+    for (int i = 0; i < n; i++) want[ids[i] = i * i % m] += x[i];
+    Buffer<float> dx(x), y(m);
+    Buffer<int> di(ids);
+    y.zero();
+    TRY(np_launch(scatter_add<bug>, 8, 128, 0, stream, y.p, di.p, dx.p, n));
+    return near(y.host(), want);
+}
+
+template <Bug bug> static bool test_total()
+{
+    const int n = 5000, blocks = 9;
+    auto x = numbers(n);
+    std::vector<double> want(1);
+    for (float v : x) want[0] += v;
+    Buffer<float> dx(x), y(1), partial(blocks);
+    Buffer<unsigned> n_done(1);
+    n_done.zero();
+    TRY(np_launch(total<bug>, blocks, 128, 0, stream, y.p, partial.p, n_done.p, dx.p, n));
+    return near(y.host(), want);
+}
+
+static bool test_philox()
+{
+    const int n = 1000;
+    const np_rng_range range = {42, 7};
+    Buffer<uint32_t> y(n);
+    TRY(np_launch(philox_words, 8, 128, 0, stream, y.p, range, n));
+    auto got = y.host();
+    uint32_t zero[4];
+    np_philox(0, 0, zero); /* the check value of the method's authors */
+    bool ok =
+        zero[0] == 0x6627e8d5u && zero[1] == 0xe169c58du && zero[2] == 0xbc57ac4cu && zero[3] == 0x9b00dbd8u;
+    for (int i = 0; i < n; i++) ok = ok && got[i] == np_rng_bits(range, (uint64_t)i);
+    if (!ok) printf("wrong result: words differ\n");
+    return ok;
+}
+
+template <Bug bug> static bool test_matmul()
+{
+    const int n = 48;
+    auto a = numbers(n * n), b = numbers(n * n);
+    std::vector<double> want(n * n);
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++)
+            for (int k = 0; k < n; k++) want[i * n + j] += (double)a[i * n + k] * b[k * n + j];
+    Buffer<float> da(a), db(b), c(n * n);
+    TRY(np_launch(matmul_tiles<bug>, dim3(3, 3), dim3(16, 16), 2048, stream, c.p, da.p, db.p, n));
+    return near(c.host(), want);
+}
+
+template <Bug bug, bool raw = false> static bool test_twice()
+{
+    const int n =
+        1000 + (bug == write_past || bug == read_past ? 24 : 0); /* whole allocation units, then the end */
+    auto x = numbers(n);
+    std::vector<double> want(n);
+    for (int i = 0; i < n; i++) want[i] = 2.0 * x[i];
+    Buffer<float> dx(x), y(n);
+    const dim3 grid = bug == read_past ? 3 : 2;
+    if (raw) TRY(np_launch(twice_raw<bug>, grid, 128, 0, stream, y.p, dx.p, n));
+    else TRY(np_launch(twice<bug>, grid, 128, 0, stream, y.p, dx.p, n));
+    return near(y.host(), want);
+}
+
+template <class T> static bool test_halve()
+{
+    const int n = 65536;
+    std::vector<T> x(n);
+    for (int i = 0; i < n; i++) x[i].bits = (uint16_t)i;
+    Buffer<T> dx(x), y(n);
+    TRY(np_launch(halve<T>, 8, 256, 0, stream, y.p, dx.p, n));
+    auto got = y.host();
+    for (int i = 0; i < n; i++) {
+        float v = np_widen(x[i]) * 0.5f;
+        T want;
+        np_narrow(&want, v);
+        if (v == v ? got[i].bits != want.bits : !(np_widen(got[i]) != np_widen(got[i]))) {
+            printf("wrong result: half of 0x%04x is 0x%04x, not 0x%04x\n", i, got[i].bits, want.bits);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool test_warp_words()
+{
+    Buffer<unsigned> y(12 * 32);
+    TRY(np_launch(warp_words, 1, 32, 0, stream, y.p));
+    auto got = y.host();
+    unsigned thirds = 0, squares = 0;
+    for (unsigned i = 0; i < 32; i++) thirds |= (i % 3 == 0 ? 1u : 0u) << i, squares ^= i * i;
+    for (unsigned i = 0; i < 32; i++) {
+        const unsigned in8 = i % 8;
+        const unsigned want[12] = {
+            thirds,        2,   0xffu << (i / 8 * 8), 0u,      in8 >= 3 ? i - 3 : i,  in8 < 5 ? i + 3 : i,
+            i / 8 * 8 + 3, 496, (unsigned)-5,         squares, i < 16 ? 0u : 0xaaaau, 11};
+        for (int k = 0; k < 12; k++)
+            if (got[k * 32 + i] != want[k]) {
+                printf("wrong result: row %d lane %u is %x, not %x\n", k, i, got[k * 32 + i], want[k]);
+                return false;
+            }
+    }
+    return true;
+}
+
+/* ---- the runtime: streams, events, graphs, errors */
+
+/* A side stream makes x, the main one adds it to y: the event between them is what makes it right. */
+template <bool with_event> static bool test_event()
+{
+    const int n = 64;
+    cudaStream_t side;
+    cudaEvent_t made, used;
+    float *pinned;
+    bool ok = true;
+    TRY(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking));
+    TRY(cudaEventCreateWithFlags(&made, cudaEventDisableTiming));
+    TRY(cudaEventCreateWithFlags(&used, cudaEventDisableTiming));
+    TRY(cudaHostAlloc((void **)&pinned, n * sizeof(float), cudaHostAllocDefault));
+    {
+        Buffer<float> x(n), y(n);
+        y.zero();
+        for (int i = 1; i <= 4; i++) {
+            TRY(cudaStreamWaitEvent(side, used, 0));
+            TRY(np_launch(set, 1, 64, 0, side, x.p, i, n));
+            TRY(cudaEventRecord(made, side));
+            if (with_event) TRY(cudaStreamWaitEvent(stream, made, 0));
+            TRY(np_launch(add, 1, 64, 0, stream, y.p, x.p, n));
+            TRY(cudaEventRecord(used, stream));
+        }
+        TRY(cudaMemcpyAsync(pinned, y.p, n * sizeof(float), cudaMemcpyDeviceToHost, stream));
+        TRY(cudaStreamSynchronize(stream));
+        if (pinned[0] != 10 || pinned[n - 1] != 10) {
+            printf("wrong result: %g, not 10\n", (double)pinned[0]);
+            ok = false;
+        }
+        TRY(cudaStreamSynchronize(side));
+    }
+    TRY(cudaFreeHost(pinned));
+    TRY(cudaEventDestroy(made));
+    TRY(cudaEventDestroy(used));
+    TRY(cudaStreamDestroy(side));
+    return ok;
+}
+
+static bool test_graph()
+{
+    const int n = 100;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    size_t n_nodes = 0;
+    Buffer<float> x(n), y(n);
+    y.zero();
+    TRY(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    TRY(np_launch(set, 1, 128, 0, stream, x.p, 2.5f, n));
+    TRY(np_launch(add, 1, 128, 0, stream, y.p, x.p, n));
+    TRY(cudaStreamEndCapture(stream, &graph));
+    TRY(cudaGraphGetNodes(graph, nullptr, &n_nodes));
+    TRY(cudaGraphInstantiate(&exec, graph, 0));
+    TRY(cudaGraphDestroy(graph));
+    for (int i = 0; i < 3; i++) TRY(cudaGraphLaunch(exec, stream));
+    bool ok = near(y.host(), std::vector<double>(n, 7.5)) && n_nodes == 2;
+    TRY(cudaGraphExecDestroy(exec));
+    TRY(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    cudaError_t refused = cudaStreamSynchronize(stream);
+    cudaError_t ended = cudaStreamEndCapture(stream, &graph);
+    (void)cudaGetLastError();
+    ok = ok && refused == cudaErrorStreamCaptureUnsupported && ended == cudaErrorStreamCaptureInvalidated;
+    if (!ok)
+        printf("wrong result: %zu nodes, %s, %s\n", n_nodes, cudaGetErrorName(refused),
+               cudaGetErrorName(ended));
+    return ok;
+}
+
+static bool is(const char *what, cudaError_t got, cudaError_t want)
+{
+    if (got != want)
+        printf("wrong result: %s is %s, not %s\n", what, cudaGetErrorName(got), cudaGetErrorName(want));
+    return got == want;
+}
+
+static bool test_errors()
+{
+    float *p = nullptr, host[4];
+    bool ok = is("1025 lanes", np_launch(set, 1, 1025, 0, stream, p, 0, 0), cudaErrorInvalidConfiguration);
+    ok &= is("no block", np_launch(set, 0, 32, 0, stream, p, 0, 0), cudaErrorInvalidConfiguration);
+    ok &= is("228 KiB", np_launch(set, 1, 32, 228 * 1024, stream, p, 0, 0), cudaErrorInvalidValue);
+    ok &= is("what is left behind", cudaPeekAtLastError(), cudaSuccess);
+    ok &= is("device 99", cudaSetDevice(99), cudaErrorInvalidDevice);
+    ok &= is("the last error", cudaGetLastError(), cudaErrorInvalidDevice);
+    ok &= is("the last error after that", cudaGetLastError(), cudaSuccess);
+    ok &= is("too much memory", cudaMalloc(&p, (size_t)1 << 50), cudaErrorMemoryAllocation);
+    TRY(cudaMalloc(&p, sizeof host));
+    ok &= is("a copy in the wrong direction", cudaMemcpy(host, p, sizeof host, cudaMemcpyHostToDevice),
+             cudaErrorInvalidValue);
+    TRY(cudaFree(p));
+    (void)cudaGetLastError();
+    return ok;
+}
+
+template <Bug bug> static bool test_much_shared()
+{
+    const int n = 227 * 1024 / 4;
+    Buffer<float> y(1);
+    TRY(np_launch(much_shared<bug>, 1, 1024, (size_t)n * 4, stream, y.p, n));
+    return near(y.host(), {(double)(n - 1)});
+}
+
+static bool bug_host_reads()
+{
+    Buffer<float> x(numbers(8));
+    return near({*(volatile float *)x.p}, {numbers(1)[0]});
+}
+
+static const struct {
+    const char *name;
+    bool (*run)();
+} tests[] = {
+    {"block_sum", test_block_sum<none>},
+    {"warp_sums", test_warp_sums<none>},
+    {"warp_reverse", test_warp_reverse<none>},
+    {"warp_words", test_warp_words},
+    {"transpose", test_transpose<none>},
+    {"softmax", test_softmax<none>},
+    {"scatter", test_scatter<none>},
+    {"total", test_total<none>},
+    {"philox", test_philox},
+    {"matmul", test_matmul<none>},
+    {"twice", test_twice<none>},
+    {"twice_raw", test_twice<none, true>},
+    {"halve_f16", test_halve<np_f16>},
+    {"halve_b16", test_halve<np_b16>},
+    {"much_shared", test_much_shared<none>},
+    {"event", test_event<true>},
+    {"graph", test_graph},
+    {"errors", test_errors},
+    {"bug_sum_no_barrier", test_block_sum<no_barrier>},
+    {"bug_sum_overrun", test_block_sum<overrun>},
+    {"bug_sum_uninitialised", test_block_sum<uninitialised>},
+    {"bug_sum_divergent", test_block_sum<divergent>},
+    {"bug_sum_early_exit", test_block_sum<early_exit>},
+    {"bug_warp_no_barrier", test_warp_reverse<no_barrier>},
+    {"bug_warp_own_mask", test_warp_sums<own_mask>},
+    {"bug_warp_wrong_mask", test_warp_sums<wrong_mask>},
+    {"bug_warp_ended_lane", test_warp_sums<ended_lane>},
+    {"bug_warp_bad_source", test_warp_sums<bad_source>},
+    {"bug_transpose_no_barrier", test_transpose<no_barrier>},
+    {"bug_softmax_no_barrier", test_softmax<no_barrier>},
+    {"bug_softmax_no_trailing_barrier", test_softmax<no_trailing_barrier>},
+    {"bug_matmul_no_barrier", test_matmul<no_barrier>},
+    {"bug_matmul_no_trailing_barrier", test_matmul<no_trailing_barrier>},
+    {"bug_matmul_overrun", test_matmul<overrun>},
+    {"bug_scatter_not_atomic", test_scatter<not_atomic>},
+    {"bug_total_not_atomic", test_total<not_atomic>},
+    {"bug_twice_misaligned", test_twice<misaligned>},
+    {"bug_twice_raw_misaligned", test_twice<misaligned, true>},
+    {"bug_twice_write_past", test_twice<write_past>},
+    {"bug_twice_read_past", test_twice<read_past>},
+    {"bug_no_event", test_event<false>},
+    {"bug_static_limit", test_much_shared<static_limit>},
+    {"bug_host_reads", bug_host_reads},
+};
+
+int main(int argc, char **argv)
+{
+    int n_devices = 0, passed = 0, failed = 0;
+    const char *only = argc > 1 ? argv[1] : nullptr;
+    if (only && !strcmp(only, "list")) {
+        for (auto &t : tests) puts(t.name);
+        return 0;
+    }
+    cudaError_t e = cudaGetDeviceCount(&n_devices);
+    if (e != cudaSuccess || n_devices == 0) {
+        printf("no device: %s\n", cudaGetErrorName(e));
+        return 77;
+    }
+    TRY(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    for (auto &t : tests) {
+        if (only ? strcmp(only, t.name) != 0 : !strncmp(t.name, "bug_", 4)) continue;
+        bool ok = t.run();
+        ok ? passed++ : failed++;
+        printf("%s %s\n", ok ? "ok" : "not ok", t.name);
+        fflush(stdout);
+    }
+    TRY(cudaStreamDestroy(stream));
+    printf("%d passed, %d failed\n", passed, failed);
+    return failed > 0 || passed == 0;
+}

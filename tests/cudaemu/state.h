@@ -1,0 +1,101 @@
+/* state.h - what the parts of the emulated runtime share: memory.cpp, streams.cpp. All of it under one lock. */
+#ifndef NP_EMU_STATE_H
+#define NP_EMU_STATE_H
+
+#include "cuda_emu.h"
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace emu
+{
+
+#if defined(__SANITIZE_ADDRESS__) || defined(NP_EMU_TSAN)
+constexpr bool sanitized = true;
+#else
+constexpr bool sanitized = false;
+#endif
+
+typedef std::function<void()> Work;
+
+struct Task {
+    Work work;
+    std::function<bool()> may_run; /* empty: yes */
+};
+
+struct Stream {
+    int device;
+    bool blocking;
+    std::deque<Task> queue;
+    Graph *capture = nullptr; /* what it is being recorded into */
+    bool unjoined = false;    /* recorded work that no event leads back to the stream where recording began */
+};
+
+struct EventState {
+    uint64_t recorded = 0, done = 0;
+    double seconds = 0;
+};
+struct Event {
+    std::shared_ptr<EventState> state = std::make_shared<EventState>();
+    bool timing = true;
+    Graph *capture = nullptr;
+    Stream *captured_on = nullptr;
+};
+struct Graph {
+    std::vector<Work> nodes;
+    Stream *origin;
+    cudaStreamCaptureMode mode;
+    bool invalid = false;
+};
+
+enum class Kind { device, pinned, registered };
+struct Memory {
+    size_t bytes;
+    Kind kind;
+    int device;
+    char *map;
+    size_t map_bytes;
+};
+
+struct Device {
+    size_t used = 0;
+    Stream null{0, true, {}};
+    std::vector<bool> peers;
+};
+
+constexpr int max_devices = 8;
+
+extern std::recursive_mutex lock;
+extern std::map<uintptr_t, Memory> memory;         /* memory.cpp */
+extern std::vector<Stream *> streams;              /* streams.cpp; the default ones, too */
+extern std::map<const void *, int> dynamic_shared; /* what kernels opted in to */
+extern Device devices[max_devices];
+extern thread_local int current_device;
+
+cudaError_t fail(cudaError_t e); /* becomes the thread's last error */
+inline bool is_device(int d) { return d >= 0 && d < settings().devices; }
+
+struct Locked { /* opens every function of the API */
+    std::lock_guard<std::recursive_mutex> held{lock};
+    Locked();
+};
+
+void catch_faults();           /* SIGSEGV is reported; grid.cpp */
+void *map_pages(size_t bytes); /* zeroed; aborts without memory */
+/* Opens or closes the memory of a device, and of peers that it may reach, to the code that runs. Calls nest. */
+void guard(int device, bool open);
+void check_tails(int device); /* reports writes past the ends of its allocations */
+const char *memory_at(const void *p);
+
+Stream *stream_of(cudaStream_t s); /* NULL: the current device's default one */
+bool is_stream(const Stream *s);
+void give(Stream *s, Work work, std::function<bool()> may_run = nullptr);
+void drain(Stream *s); /* until it is empty */
+bool capturing();      /* calls that may not be recorded make what is being recorded invalid */
+
+} // namespace emu
+
+#endif
