@@ -61,9 +61,9 @@ mistake() { # case detector ...: every one of them finds it
     done
 }
 
-misuse() { # case "[kind]" file-or-words: the emulator itself reports it, in any order
+misuse() { # case kind words: the emulator itself reports it, in any order
     for order in forward reverse random; do
-        run plain "$1" NEAP_EMU_ORDER=$order
+        run plain "$1" NEAP_EMU_ORDER=$order NEAP_EMU_GUARD=1
         if grep -F "cudaemu: [$2]" "$log" | grep -qE "$3"; then verdict yes; else verdict no "$1: no [$2] ($order)"; fi
     done
 }
@@ -85,7 +85,7 @@ line='selftest_kernels\.h:[0-9]+: '
 
 for order in forward reverse random; do
     for variant in plain ucontext asan tsan; do right $variant NEAP_EMU_ORDER=$order; done
-    right plain NEAP_EMU_ORDER=$order NEAP_EMU_GUARD=0
+    right plain NEAP_EMU_ORDER=$order NEAP_EMU_GUARD=1
 done
 for seed in 1 2 3 4 5 6; do right plain NEAP_EMU_ORDER=random NEAP_EMU_LAZY=1 NEAP_EMU_SEED=$seed; done
 right asan NEAP_EMU_LAZY=1

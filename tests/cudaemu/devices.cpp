@@ -43,7 +43,7 @@ static Settings read_settings()
                                                              : Settings::random;
     s.seed = (unsigned)number("NEAP_EMU_SEED", 1);
     s.lazy = number("NEAP_EMU_LAZY", 0) != 0;
-    s.guard = !sanitized && number("NEAP_EMU_GUARD", 1) != 0;
+    s.guard = !sanitized && number("NEAP_EMU_GUARD", 0) != 0;
     s.stack = (number("NEAP_EMU_STACK", sanitized ? 256 : 64) * 1024 + 4095) / 4096 * 4096;
     s.memory = number("NEAP_EMU_MEMORY", 4096) << 20;
     s.devices = (int)number("NEAP_EMU_DEVICES", 1);

@@ -167,6 +167,7 @@ static void fiber_main()
         (*run.body)();
         NP_EMU_RELEASE(&run.ended);
         l->state = State::done;
+        run.warps[l->index / 32].ended |= 1u << l->index % 32;
         run.n_done++;
         Lane *next = pick();
 #ifndef NP_EMU_TSAN
@@ -343,6 +344,8 @@ static void run_block()
     run.haste = next_random(4);
     if (settings().order == Settings::random) shuffle(run.order, run.n);
     for (unsigned i = 0; i < run.n; i++) run.lanes[i].state = State::fresh, run.lanes[i].n_barriers = 0;
+    for (auto &w : run.warps) w = {0, 0};
+    if (run.n % 32) run.warps[run.n / 32].ended = ~0u << run.n % 32;
     block_begin();
     NP_EMU_RELEASE(&run.launched);
     go(&run.host, pick());

@@ -47,6 +47,9 @@ struct Run { /* the grid that is running; one at a time */
     Fiber host;
     Fiber *fibers[lanes_limit];
     unsigned n_free;
+    struct { /* a warp: how many lanes wait in its operations, which have ended (and those there never were) */
+        unsigned n_waiting, ended;
+    } warps[lanes_limit / 32];
     /* shared memory of the block */
     SharedVar vars[64];
     int n_vars;

@@ -2,8 +2,8 @@
  *
  * Errors that CUDA returns are returned, with the last error kept per host thread until cudaGetLastError; what CUDA
  * leaves undefined is reported. All calls may come from any host thread: one lock serialises them, kernels included.
- * Device memory is filled with 0xff (NaN) when allocated. With NEAP_EMU_GUARD (on unless 0, and never under a
- * sanitizer) device memory is readable only while its own device works, so that host code, or a kernel of another
+ * Device memory is filled with 0xff (NaN) when allocated. With NEAP_EMU_GUARD=1 (not under a sanitizer; it
+ * costs a launch up to a millisecond) device memory is readable only while its own device works, so that host code, or a kernel of another
  * device, that touches it faults. Work given to a stream runs at once, or, with NEAP_EMU_LAZY=1, at random later
  * times that the rules of streams and events allow. The default stream is there for completeness. */
 #ifndef NP_EMU_RUNTIME_H

@@ -32,14 +32,16 @@ static const char *const op_names[] = {"",
 static bool same_op(const Lane *a, const Lane *b)
 {
     return b->state == State::warp && a->mask == b->mask && a->op == b->op && a->line == b->line &&
-           strcmp(a->file, b->file) == 0;
+           (a->file == b->file || strcmp(a->file, b->file) == 0);
 }
 
-static void check_not_ended(const Lane *l, const Lane *other)
+/* Lanes of the mask that can no longer come. */
+static void check_not_ended(const Lane *l)
 {
-    if (other->state != State::done) return;
-    report("wrong mask", l->file, l->line, "%s: mask 0x%08x names thread %u,%u,%u, which has ended",
-           op_names[(int)l->op], l->mask, other->thread.x, other->thread.y, other->thread.z);
+    const unsigned gone = l->mask & run.warps[l->index / 32].ended;
+    if (gone)
+        report("wrong mask", l->file, l->line, "%s: mask 0x%08x names lane %d, which has ended", op_names[(int)l->op],
+               l->mask, __builtin_ctz(gone));
 }
 
 [[noreturn]] void report_stuck(const Lane *l)
@@ -47,10 +49,10 @@ static void check_not_ended(const Lane *l, const Lane *other)
     char text[120] = "?";
     const Lane *warp = l - l->index % 32;
     run.current = nullptr;
+    check_not_ended(l);
     for (int i = 0; i < 32; i++) {
         const Lane *o = &warp[i];
         if (!(l->mask >> i & 1) || same_op(l, o)) continue;
-        check_not_ended(l, o);
         name_lane(text, sizeof text, o);
         if (o->state == State::warp)
             report("wrong mask", l->file, l->line,
@@ -140,6 +142,7 @@ static void complete(Lane *warp, unsigned mask, Op op)
 /* Wakes the lanes of a completed operation, in the configured order; the last one pushed runs first. */
 static void wake(Lane *warp, unsigned mask)
 {
+    run.warps[warp->index / 32].n_waiting -= (unsigned)__builtin_popcount(mask);
     for (int i = 0; i < 32; i++) {
         int lane = settings().order == Settings::reverse ? i : 31 - i;
         if (mask >> lane & 1) make_ready(&warp[lane], true);
@@ -150,20 +153,15 @@ static void wake(Lane *warp, unsigned mask)
  * smaller groups still, so that a mask which does not fit theirs is an error only when nothing can run any more. */
 static bool mask_complete(const Lane *l, const Lane *warp)
 {
-    const unsigned lane = l->index % 32, left = run.n - (l->index - lane), n = left < 32 ? left : 32;
+    const unsigned lane = l->index % 32;
     if (!(l->mask >> lane & 1))
-        report("wrong mask", l->file, l->line, "%s: lane %u is not in its own mask 0x%08x",
-               op_names[(int)l->op], lane, l->mask);
-    if (n < 32 && l->mask >> n)
-        report("wrong mask", l->file, l->line, "%s: mask 0x%08x names lanes beyond the %u of this warp",
-               op_names[(int)l->op], l->mask, n);
-    bool all = true;
-    for (unsigned i = 0; i < n; i++) {
-        if (!(l->mask >> i & 1)) continue;
-        check_not_ended(l, &warp[i]);
-        all = all && same_op(l, &warp[i]);
-    }
-    return all;
+        report("wrong mask", l->file, l->line, "%s: lane %u is not in its own mask 0x%08x", op_names[(int)l->op], lane,
+               l->mask);
+    check_not_ended(l);
+    if (++run.warps[l->index / 32].n_waiting < (unsigned)__builtin_popcount(l->mask)) return false;
+    for (int i = 0; i < 32; i++)
+        if ((l->mask >> i & 1) && !same_op(l, &warp[i])) return false;
+    return true;
 }
 
 uint64_t warp_op(Op op, unsigned mask, uint64_t value, int arg, int width, const char *file, int line)
