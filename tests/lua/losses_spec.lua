@@ -58,7 +58,7 @@ describe("losses equal PyTorch's", function()
     it(("%d: nn.%s {%s}"):format(i, case.name, table.concat(names, ", ")), function()
       check(case, "float64", 1e-12)
       check(case, "float64", 1e-12, true)
-      check(case, "float32", 2e-6)
+      check(case, "float32", 1e-6)
     end)
   end
 end)
