@@ -49,7 +49,7 @@ MARCH_2 := -march=x86-64-v4
 OPS := $(sort $(wildcard core/ops/*.c))
 # Files that hold kernels are compiled once per CPU level.
 KERNEL := $(filter-out core/ops/dispatch.c core/ops/registry.c core/ops/infer.c core/ops/sample.c \
-  core/ops/cast.c core/ops/origin.c,$(OPS)) \
+  core/ops/cast.c core/ops/origin.c core/ops/remote.c,$(OPS)) \
   core/ops/cpu/gemm.c
 CORE := $(filter-out $(KERNEL),$(sort $(wildcard core/*.c core/base/*.c core/tensor/*.c core/ops/*.c \
   core/ops/cpu/*.c core/autograd/*.c core/checkpoint/*.c core/io/*.c)))

@@ -24,6 +24,7 @@ static int counters(lua_State *L)
         lua_createtable(L, 0, 3);
         set_int(L, "calls", (int64_t)counts[i].calls);
         set_int(L, "kernels", (int64_t)counts[i].kernels);
+        if (counts[i].staged) set_int(L, "staged", (int64_t)counts[i].staged);
         set_int(L, "replayed", (int64_t)counts[i].replayed);
         lua_setfield(L, -2, st->ops[i].op->name);
     }

@@ -375,5 +375,6 @@ nl_state *nl_state_new(lua_State *L, neap_ctx *c, unsigned flags)
     attach(st, c ? c : made, !c);
     nl_register_thread(L, st);
     nl_log_opening(st);
+    if (neap_error(st->c)) nl_raise(L, st, NULL); /* NEAP_DEVICE is not there */
     return st;
 }

@@ -77,8 +77,7 @@ neap_dtype neap_x_default_dtype(neap_ctx *c)
 
 int neap_x_default_device(neap_ctx *c)
 {
-    np_ambient_entry *e = np_ambient_get(c, NP_AMB_DEVICE);
-    return e ? (int)e->value : 0;
+    return np_default_device(c);
 }
 
 np_error neap_x_error_take(neap_ctx *c) { return np_error_take(c); }

@@ -147,7 +147,8 @@ typedef struct neap_ctx_opts {
     void *user;
 } neap_ctx_opts;
 
-/* A context, or NULL when there is no memory. opts may be NULL. */
+/* A context, or NULL when there is no memory. opts may be NULL. Where NEAP_DEVICE names a device that is not there,
+ * NEAP_E_DEVICE is pending in the new context. */
 NEAP_API neap_ctx *neap_ctx_new(const neap_ctx_opts *opts);
 /* Frees it. Every tensor must have been freed before. */
 NEAP_API void neap_ctx_free(neap_ctx *c);

@@ -90,6 +90,7 @@ void neap_ctx_free(neap_ctx *c)
     np_pool_close(c->pool);
     c->pool = NULL;
     np_devices_close(c);
+    np_plugins_close(c);
     np_ambient_close(c);
     free_obj_cache(c);
     np_array_free(c, c->facts);

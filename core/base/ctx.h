@@ -19,7 +19,8 @@ struct np_pass;   /* autograd/engine.c */
 struct np_blas;   /* ops/cpu/gemm.c */
 
 typedef struct np_op_count {
-    uint64_t calls, kernels, replayed;
+    uint64_t calls, kernels, replayed,
+        staged; /* staged: kernels of the CPU for another device (ops/remote.c) */
 } np_op_count;
 
 #define NP_MAX_DEVICES 16
@@ -33,6 +34,8 @@ struct neap_ctx {
     np_ambient ambient;
     struct np_device *devices[NP_MAX_DEVICES];
     int n_devices;                  /* devices[0] is the CPU */
+    int default_device;             /* NEAP_DEVICE's */
+    struct np_plugins *plugins;     /* those asked for (tensor/plugin.c) */
     void *obj_free[NP_OBJ_CLASSES]; /* free lists of small objects */
     size_t obj_live;                /* objects handed out, for leak tests */
 
@@ -186,6 +189,7 @@ static inline bool np_cancelled(neap_ctx *c)
 /* Hooks that base calls and does not own. Devices: core/tensor/device.c. Number of ops: the generated registry. */
 bool np_devices_init(neap_ctx *c);
 void np_devices_close(neap_ctx *c);
+void np_plugins_close(neap_ctx *c);
 extern const int np_n_ops_total;
 
 /* fn(c, arg) runs in neap_ctx_free before the devices close, newest first. false: E-NOMEM. */

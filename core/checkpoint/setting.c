@@ -15,7 +15,7 @@ static int64_t value_of(neap_ctx *c, np_ambient_kind kind, int64_t unset)
 bool np_setting_take(neap_ctx *c, np_setting *s)
 {
     *s = (np_setting){.dtype = value_of(c, NP_AMB_DTYPE, NEAP_FLOAT32),
-                      .device = value_of(c, NP_AMB_DEVICE, 0),
+                      .device = np_default_device(c),
                       .cast = value_of(c, NP_AMB_CAST, 0)};
     if (!np_ambient_get(c, NP_AMB_MODE)) return true;
     for (const np_ambient_entry *e = np_mode_below(c, UINT64_MAX); e; e = np_mode_below(c, e->id)) {

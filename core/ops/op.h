@@ -29,18 +29,6 @@
 #define NP_MAX_SAVE 8
 #define NP_MAX_ATTR 8
 
-typedef struct np_attr {
-    union {
-        int64_t i;        /* int, dim, index, base, dtype, device, bool */
-        double f;         /* float */
-        const int64_t *v; /* dims, shape: n entries */
-        neap_generator *gen;
-        const char *s; /* str: borrowed for the call */
-    };
-    int32_t n;   /* of a float made from an integer: what f lacks to that integer */
-    int32_t has; /* 0: absent */
-} np_attr;
-
 /* What infer says of one result. A view result has view = true and strides and offset. */
 typedef struct np_out_meta {
     uint8_t dtype, ndim;
@@ -266,6 +254,10 @@ void np_origin_note(np_frame *f, const np_op_facts *facts, const np_ambient_entr
 
 /* What results of this call have as origin, op and operands taken together; 0: unknown, or nobody notes origins. */
 uint64_t np_origin_of_call(const np_frame *f);
+
+/* remote.c: kernels of devices that a plug-in brings: its own, and those of the CPU for what it has none. */
+bool np_remote_kernel(np_frame *f);
+bool np_staged_kernel(np_frame *f);
 
 /* ---- calling */
 /* The one dispatcher. f->c, op, in, n_in, attr are set by the caller (zeroed otherwise). On success f->out

@@ -138,8 +138,7 @@ static uint64_t numel_of(const np_out_meta *m)
 static bool factory(np_frame *f, int ndim, const int64_t *shape, const np_attr *dtype, const np_attr *device,
                     neap_dtype fallback)
 {
-    const np_ambient_entry *e = np_ambient_get(f->c, NP_AMB_DEVICE);
-    f->dev = np_device_at(f->c, device->has ? (int)device->i : e ? (int)e->value : 0);
+    f->dev = np_device_at(f->c, device->has ? (int)device->i : np_default_device(f->c));
     if (!f->dev) return false;
     if (ndim > NEAP_MAX_DIMS) {
         np_fail(f->c, NEAP_E_DIMS, "%d dimensions; 8 at most", ndim);

@@ -18,11 +18,16 @@ int np_op_index(const char *name)
     return op ? op->index : -1;
 }
 
-void np_kernels_complete(np_kernel *kern, const np_kernel *cpu)
+void np_kernels_complete(np_device *d, const np_device *cpu)
 {
     for (int i = 0; i < NP_N_OPS; i++) {
         const np_op *impl = np_ops[i]->base ? np_ops[i]->base : np_ops[i];
-        kern[i] = impl->tags & NP_ANYWHERE ? cpu[impl->index] : kern[impl->index];
+        if (impl->tags & NP_ANYWHERE) d->kern[i] = cpu->kern[impl->index];
+        else if (!d->remote) d->kern[i] = d->kern[impl->index];
+        else
+            d->kern[i] = d->remote[impl->index]   ? np_remote_kernel
+                         : cpu->kern[impl->index] ? np_staged_kernel
+                                                  : NULL;
     }
 }
 

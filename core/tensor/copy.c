@@ -19,7 +19,8 @@ static bool device_copy(neap_ctx *c, const np_device *d, void *dst, const void *
         return true;
     }
     if (d->backend.copy(d->backend.user, dst, src, bytes, to, from)) return true;
-    np_fail(c, NEAP_E_DEVICE, "copying %zu bytes %s %s failed", bytes, to ? "to" : "from", d->name);
+    np_fail(c, NEAP_E_DEVICE, "copying %zu bytes %s %s failed%s%s", bytes, to ? "to" : "from", d->name,
+            d->backend.plugin ? ": " : "", d->backend.plugin ? d->backend.plugin->why(d->backend.user) : "");
     return false;
 }
 
@@ -258,6 +259,33 @@ static bool direct_copy(neap_ctx *c, neap_tensor *dst, const neap_tensor *src, b
     return device_copy(c, d, np_ptr(dst), np_ptr(src), bytes, d == to, d == from);
 }
 
+/* Within one device that can do it: no byte passes through the host. */
+static bool can_move(const neap_tensor *dst, const neap_tensor *src)
+{
+    const np_plugin *p = dst->st->dev->backend.plugin;
+    return p && p->move && src->st->dev == dst->st->dev;
+}
+
+static bool device_move(neap_ctx *c, neap_tensor *dst, const neap_tensor *src)
+{
+    const np_device *d = dst->st->dev;
+    np_operand to, from;
+    np_operand_of(&to, dst);
+    np_operand_of(&from, src);
+    /* The source broadcasts: dims it lacks or has one of get stride 0. */
+    int lack = dst->ndim - src->ndim;
+    for (int i = 0; i < dst->ndim; i++) {
+        bool one = i < lack || src->shape[i - lack] != dst->shape[i];
+        from.stride[i] = one ? 0 : src->stride[i - lack];
+        from.shape[i] = dst->shape[i];
+    }
+    from.ndim = to.ndim;
+    from.numel = to.numel;
+    from.contiguous = src->contiguous && src->numel == dst->numel;
+    return d->backend.plugin->move(d->backend.user, &to, &from) ||
+           np_fail(c, NEAP_E_DEVICE, "%s", d->backend.plugin->why(d->backend.user));
+}
+
 bool np_copy_into(neap_ctx *c, neap_tensor *dst, const neap_tensor *src)
 {
     bool same, done;
@@ -273,7 +301,7 @@ bool np_copy_into(neap_ctx *c, neap_tensor *dst, const neap_tensor *src)
     }
     if (dst->st->dev->backend.host_memory && src->st->dev->backend.host_memory) return host_copy(c, dst, src);
     if (!direct_copy(c, dst, src, &done)) return false;
-    return done || staged_copy(c, dst, src);
+    return done || (can_move(dst, src) ? device_move(c, dst, src) : staged_copy(c, dst, src));
 }
 
 neap_tensor *np_contiguous_copy(neap_ctx *c, neap_tensor *t)

@@ -7,9 +7,16 @@
 #include "tensor/device.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 /* Generated (build/gen/np_registry.c) and ops/registry.c: the ops as this layer sees them. */
 extern const np_kernel np_cpu_kernels[][NP_N_ISA];
+
+static void free_tables(neap_ctx *c, np_device *d)
+{
+    if (d->kern) np_obj_free(c, d->kern, (size_t)np_n_ops_total * sizeof *d->kern);
+    if (d->remote) np_obj_free(c, d->remote, (size_t)np_n_ops_total * sizeof *d->remote);
+}
 
 /* A device without kernels, appended to the context. */
 static np_device *device_add(neap_ctx *c, const neap_backend *b)
@@ -23,10 +30,11 @@ static np_device *device_add(neap_ctx *c, const neap_backend *b)
     d->backend = *b;
     d->backend.name = d->name;
     d->kern = np_obj_new(c, (size_t)np_n_ops_total * sizeof *d->kern);
-    d->generator = d->kern ? np_generator_new_default(c) : NULL;
+    d->remote = b->plugin && d->kern ? np_obj_new(c, (size_t)np_n_ops_total * sizeof *d->remote) : NULL;
+    d->generator = d->kern && (d->remote || !b->plugin) ? np_generator_new_default(c) : NULL;
     if (!d->generator || !np_mem_init(&d->mem, c, b->mem.alloc ? &b->mem : NULL)) {
         if (d->generator) neap_generator_free(d->generator);
-        if (d->kern) np_obj_free(c, d->kern, (size_t)np_n_ops_total * sizeof *d->kern);
+        free_tables(c, d);
         np_obj_free(c, d, sizeof *d);
         return NULL;
     }
@@ -40,7 +48,8 @@ static void device_drop(neap_ctx *c, np_device *d)
 {
     np_mem_close(&d->mem);
     neap_generator_free(d->generator);
-    np_obj_free(c, d->kern, (size_t)np_n_ops_total * sizeof *d->kern);
+    if (d->backend.plugin) d->backend.plugin->close(d->backend.user);
+    free_tables(c, d);
     np_obj_free(c, d, sizeof *d);
 }
 
@@ -52,7 +61,11 @@ bool np_devices_init(neap_ctx *c)
     d->mem.limit = c->opts.host_limit;
     for (int i = 0; i < np_n_ops_total; i++)
         for (int level = c->isa; level >= 0 && !d->kern[i]; level--) d->kern[i] = np_cpu_kernels[i][level];
-    np_kernels_complete(d->kern, d->kern);
+    np_kernels_complete(d, d);
+    const char *want = getenv("NEAP_DEVICE");
+    int found =
+        want && *want ? neap_device_find(c, want) : 0; /* not there: the error waits in the new context */
+    c->default_device = found > 0 ? found : 0;
     return true;
 }
 
@@ -84,10 +97,18 @@ int neap_register_backend(neap_ctx *c, const neap_backend *b)
                     b->name, r->name);
             return -1;
         }
+    for (const np_plugin_row *r = b->plugin ? b->plugin->kernels : NULL; r && r->op; r++)
+        if (np_op_index(r->op) < 0) {
+            np_fail(c, NEAP_E_DEVICE, "%s has a kernel for '%s', which is not an op: plug-in and core differ",
+                    b->name, r->op);
+            return -1;
+        }
     np_device *d = device_add(c, b);
     if (!d) return -1;
     for (const np_kernel_row *r = b->kernels; r && r->name; r++) d->kern[np_op_index(r->name)] = r->kernel;
-    np_kernels_complete(d->kern, c->devices[0]->kern);
+    for (const np_plugin_row *r = b->plugin ? b->plugin->kernels : NULL; r && r->op; r++)
+        d->remote[np_op_index(r->op)] = r->kernel;
+    np_kernels_complete(d, c->devices[0]);
     return d->index;
 }
 
@@ -109,18 +130,37 @@ static bool is_name(const char *device, const char *name)
     return n == m + 2 && strncmp(device, name, m) == 0 && strcmp(name + m, ":0") == 0;
 }
 
+static int find(const neap_ctx *c, const char *name)
+{
+    for (int i = 0; i < c->n_devices; i++)
+        if (is_name(c->devices[i]->name, name)) return i;
+    return -1;
+}
+
 int neap_device_find(neap_ctx *c, const char *name)
 {
-    char known[200] = "";
+    char known[200] = "", why[300] = "";
     size_t at = 0;
-    for (int i = 0; name && i < c->n_devices; i++)
-        if (is_name(c->devices[i]->name, name)) return i;
+    int found = name ? find(c, name) : -1;
+    if (found < 0 && name) { /* not yet: plug-ins are opened when somebody asks for their devices */
+        char plugin[16];
+        snprintf(plugin, sizeof plugin, "%.*s", (int)strcspn(name, ":"), name);
+        if (np_plugin_devices(c, plugin, why, sizeof why) > 0) found = find(c, name);
+    }
+    if (found >= 0) return found;
     for (int i = 0; i < c->n_devices && at < sizeof known; i++) {
         int w = snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "", c->devices[i]->name);
         if (w > 0) at += (size_t)w;
     }
-    np_fail(c, NEAP_E_DEVICE, "there is no device '%s': this context has %s", name ? name : "(null)", known);
+    np_fail(c, NEAP_E_DEVICE, "there is no device '%.40s'%s%s: this context has %s", name ? name : "(null)",
+            why[0] ? ", for " : "", why, known);
     return -1;
+}
+
+int np_default_device(neap_ctx *c)
+{
+    const np_ambient_entry *e = np_ambient_get(c, NP_AMB_DEVICE);
+    return e ? (int)e->value : c->default_device;
 }
 
 neap_generator *neap_default_generator(neap_ctx *c, int device)

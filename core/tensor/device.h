@@ -4,6 +4,7 @@
 #define NP_DEVICE_H
 
 #include "base/ctx.h"
+#include "tensor/plugin.h"
 
 struct np_frame;
 typedef bool (*np_kernel)(struct np_frame *f);
@@ -22,6 +23,7 @@ struct neap_backend {
     bool (*copy)(void *user, void *dst, const void *src, size_t bytes, bool to_device, bool from_device);
     const np_kernel_row *kernels;
     void *user;
+    const np_plugin *plugin; /* or NULL: what follows from it is above already, but for its kernels */
 };
 
 typedef struct np_device {
@@ -29,19 +31,27 @@ typedef struct np_device {
     char name[16];
     neap_backend backend;
     np_mem mem;
-    np_kernel *kern; /* by op index; NULL entries: no kernel */
+    np_kernel *kern;          /* by op index; NULL entries: no kernel */
+    np_device_kernel *remote; /* of a plug-in, by op index; NULL entries: the CPU's does it (ops/remote.c) */
     neap_generator *generator;
 } np_device;
 
 NEAP_API int neap_register_backend(neap_ctx *c, const neap_backend *b); /* its device index, or -1 */
 
+/* plugin.c: the devices of the plug-in of this name ("cuda", "cudaemu") join the context, at the first call; how many
+ * they are. 0: none, and `why` (n bytes, may be NULL) has the reason; no error is recorded. */
+int np_plugin_devices(neap_ctx *c, const char *name, char *why, size_t n);
+
 np_device *np_device_at(neap_ctx *c, int index); /* NULL with E-DEVICE */
-bool np_devices_init(neap_ctx *c);               /* device 0 */
+int np_default_device(neap_ctx *c); /* of what says no device: neap.device, else NEAP_DEVICE, else the CPU */
+void np_operand_of(np_operand *v, const neap_tensor *t); /* t may be NULL */
+bool np_devices_init(neap_ctx *c);                 /* device 0 */
 void np_devices_close(neap_ctx *c);
 
 /* What this layer calls and does not own (ops/registry.c): the index of an op, -1 if there is none. */
 int np_op_index(const char *name);
-/* The rest of a table of kernels: what in-place forms have from their op, and ops that one kernel serves everywhere. */
-void np_kernels_complete(np_kernel *kern, const np_kernel *cpu);
+/* The rest of a table of kernels: what in-place forms have from their op, ops that one kernel serves everywhere, and
+ * how a plug-in's kernels are called. */
+void np_kernels_complete(np_device *d, const np_device *cpu);
 
 #endif

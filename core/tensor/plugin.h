@@ -1,0 +1,110 @@
+/* plugin.h - what the core and a device plug-in (core/cuda, or its emulator) say to each other.
+ *
+ * A plug-in is C++ in a library of its own, opened at the first use of its device. It knows of the core what stands
+ * here and in neap.h and rng.h, nothing else: a call of an op comes as an np_call. Kernels may return before the
+ * device has done the work: everything that the core asks of one device happens in the order of asking. The library
+ * stays open as long as the process (drivers have threads), a context keeps only the devices. */
+#ifndef NP_PLUGIN_H
+#define NP_PLUGIN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/rng.h"
+#include "neap.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define NP_PLUGIN_ABI 1u
+
+/* An attribute of a call: what is no tensor. */
+typedef struct np_attr {
+    union {
+        int64_t i;        /* int, dim, index, base, dtype, device, bool */
+        double f;         /* float */
+        const int64_t *v; /* dims, shape: n entries */
+        neap_generator *gen;
+        const char *s; /* str: borrowed for the call */
+    };
+    int32_t n;   /* of a float made from an integer: what f lacks to that integer */
+    int32_t has; /* 0: absent */
+} np_attr;
+
+/* An operand or a result. Strides are in elements; `data` is the first element. */
+typedef struct np_operand {
+    void *data; /* device memory; NULL: absent, a number, or no elements */
+    int64_t numel, shape[NEAP_MAX_DIMS], stride[NEAP_MAX_DIMS];
+    double number;   /* of a plain number: its value, */
+    int64_t integer; /* and as an integer, when its dtype is one */
+    uint8_t dtype, ndim;
+    bool present, is_number, contiguous;
+} np_operand;
+
+struct np_call;
+typedef struct np_host { /* the core's functions that kernels may call */
+    size_t size;
+    void (*fail)(neap_ctx *c, neap_code code, const char *text);
+    /* Bytes of the device for as long as the kernel's work takes: given back when the kernel returns, for whatever
+     * comes later comes after it. NULL: fail has been called. */
+    void *(*scratch)(const struct np_call *k, size_t bytes);
+} np_host;
+
+typedef struct np_call {
+    const np_host *host;
+    neap_ctx *ctx;
+    void *device;   /* what the plug-in's open returned */
+    const char *op; /* the name of the entry; in-place forms come as their op, with out[0] over in[0] */
+    const np_operand *in, *out;
+    int n_in, n_out;
+    const np_attr *attr; /* those of the op's schema */
+    np_rng_range rng;    /* NP_RANDOM ops: the reserved range */
+    int compute;         /* neap_dtype to compute in, where infer says */
+    void *taken;         /* the host's: what scratch has given */
+} np_call;
+
+typedef int (*np_device_kernel)(const np_call *k); /* 0, or fail has been called */
+
+typedef struct np_plugin_row { /* the last has op NULL */
+    const char *op;
+    np_device_kernel kernel;
+} np_plugin_row;
+
+typedef struct np_device_facts {
+    char name[128];
+    int major, minor; /* compute capability */
+    int processors;   /* multiprocessors */
+    int64_t memory, memory_free;
+    int driver, runtime; /* 13000 is 13.0 */
+} np_device_facts;
+
+/* Every function that fails says why in `why` (n bytes), or returns false after np_plugin.why has the text. */
+typedef struct np_plugin {
+    uint32_t abi;                                  /* NP_PLUGIN_ABI */
+    size_t size;                                   /* sizeof(np_plugin) */
+    const char *name;                              /* "cuda", "cudaemu": its devices are "cuda:0" ... */
+    int (*count)(char *why, size_t n);             /* of devices; 0: none, and why says what is missing */
+    void *(*open)(int index, char *why, size_t n); /* a device for one context; NULL: why */
+    void (*close)(void *device);
+    void *(*alloc)(void *device, size_t bytes); /* at least 64-byte aligned; NULL: no memory */
+    void (*free)(void *device, void *p, size_t bytes);
+    /* Bytes, contiguous; after earlier work of the device. The host's bytes are read or there when it returns. */
+    bool (*copy)(void *device, void *dst, const void *src, size_t bytes, bool to_device, bool from_device);
+    /* Elements within the device: shapes are equal, strides and dtypes are not. NULL: through the host's memory. */
+    bool (*move)(void *device, const np_operand *to, const np_operand *from);
+    bool (*synchronize)(void *device); /* waits until all is done */
+    bool (*facts)(void *device, np_device_facts *out);
+    const char *(*why)(void *device); /* of the last failure: the call, its error's name, file and line */
+    const np_plugin_row *kernels;
+} np_plugin;
+
+/* The one symbol that a plug-in exports. NULL: it does not know this version. */
+#define NP_PLUGIN_SYMBOL "neap_plugin"
+typedef const np_plugin *(*np_plugin_get)(uint32_t abi);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
