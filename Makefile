@@ -192,13 +192,13 @@ define emu_variant # name, compiler, flags of kernels, of the emulator, of the l
 $(EMU)/$(1)/%.o: tests/cudaemu/%.cpp
 	$$(call say,EMU)
 	$(Q)$(2) $$(EMU_FLAGS) $(4) -MMD -MP -c $$< -o $$@
-$(EMU)/$(1)/selftest.o: tests/cudaemu/selftest.cu
+$(EMU)/$(1)/%.o: tests/cudaemu/%.cu
 	$$(call say,EMU)
 	$(Q)$(2) $$(EMU_FLAGS) $(3) -MMD -MP -x c++ -c $$< -o $$@
-$(EMU)/$(1)/selftest: $(EMU)/$(1)/selftest.o $(EMU_SRC:tests/cudaemu/%.cpp=$(EMU)/$(1)/%.o)
+$(EMU)/$(1)/selftest $(EMU)/$(1)/selftest_blas: %: %.o $(EMU_SRC:tests/cudaemu/%.cpp=$(EMU)/$(1)/%.o)
 	$$(call say,LINK)
 	$(Q)$(2) $(5) $$^ -o $$@ -ldl
--include $(EMU)/$(1)/selftest.d $(EMU_SRC:tests/cudaemu/%.cpp=$(EMU)/$(1)/%.d)
+-include $(EMU)/$(1)/selftest.d $(EMU)/$(1)/selftest_blas.d $(EMU_SRC:tests/cudaemu/%.cpp=$(EMU)/$(1)/%.d)
 endef
 $(eval $(call emu_variant,plain,g++,-O2,-O2,))
 $(eval $(call emu_variant,ucontext,g++,-O2,-O2 -DNP_EMU_UCONTEXT,))
@@ -208,9 +208,9 @@ $(eval $(call emu_variant,tsan,clang++,-O1 -fsanitize=thread,-O2 -DNP_EMU_TSAN,-
 NVCC ?= $(shell command -v nvcc)
 NVCC_FLAGS := -std=c++17 -O3 -lineinfo -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 --threads 2 \
   -Icore -Xcompiler -Wall,-Wextra,-Werror -Werror all-warnings
-$(EMU)/nvcc/selftest: tests/cudaemu/selftest.cu tests/cudaemu/selftest_kernels.h core/cuda/np_cuda.h
+$(EMU)/nvcc/%: tests/cudaemu/%.cu tests/cudaemu/selftest_kernels.h core/cuda/np_cuda.h
 	$(call say,NVCC)
-	$(Q)$(NVCC) $(NVCC_FLAGS) $< -o $@
+	$(Q)$(NVCC) $(NVCC_FLAGS) $< -o $@ $(if $(findstring blas,$@),-lcublasLt)
 
 -include $(CORE_OBJ:.o=.d) $(BINDINGS_OBJ:.o=.d) $(OBJ)/bindings/program.d $(TESTS:=.d) $(BUILD)/tests/force_gc.so.d $(FUZZERS:=.d) $(BENCH:=.d) $(EMBED:=.d)
 
@@ -243,7 +243,7 @@ check:
 	@tools/deps.sh build test check
 	@tools/check.sh $(PARTS)
 # That the emulator's detectors find the mistakes planted for them.
-EMU_SELFTESTS := $(patsubst %,$(EMU)/%/selftest,plain ucontext asan tsan $(if $(NVCC),nvcc))
+EMU_SELFTESTS := $(foreach t,selftest selftest_blas,$(patsubst %,$(EMU)/%/$(t),plain ucontext asan tsan $(if $(NVCC),nvcc)))
 cudaemu-selftests: $(EMU_SELFTESTS)
 check-cudaemu-detectors:
 	@tools/deps.sh check

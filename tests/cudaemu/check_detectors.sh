@@ -77,8 +77,11 @@ right() { # variant setting ...: all right kernels are right, and nobody complai
     shift
     run "$variant" "" "$@"
     status=$?
+    clean "the right kernels, $variant $*"
+}
+clean() { # what: it said nothing
     if [ $status = 0 ] && ! grep -qE 'cudaemu: |Sanitizer|runtime error' "$log"; then verdict yes
-    else verdict no "the right kernels, $variant $*: status $status"; fi
+    else verdict no "$1: status $status"; fi
 }
 
 line='selftest_kernels\.h:[0-9]+: '
@@ -91,6 +94,11 @@ for seed in 1 2 3 4 5 6; do right plain NEAP_EMU_ORDER=random NEAP_EMU_LAZY=1 NE
 right asan NEAP_EMU_LAZY=1
 right tsan NEAP_EMU_LAZY=1 NEAP_EMU_ORDER=random
 right plain NEAP_EMU_DEVICES=2
+for variant in plain asan; do
+    NEAP_EMU_GUARD=1 NEAP_EMU_LAZY=1 "$build/$variant/selftest_blas" >"$log" 2>&1
+    status=$?
+    clean "products, $variant"
+done
 
 # A barrier that is missing after a write, or before the next one.
 mistake bug_sum_no_barrier forward random tsan tsan-random
@@ -132,16 +140,15 @@ mistake bug_no_event lazy
 overlooked bug_no_event forward
 misuse bug_host_reads fault 'the host touches .* which it may not'
 
-# The same source for GPUs. Where there is one, its kernels run there.
-if [ -x "$build/nvcc/selftest" ]; then
-    "$build/nvcc/selftest" >"$log" 2>&1
+# The same sources for GPUs. Where there is one, they run there.
+for program in selftest selftest_blas; do
+    [ -x "$build/nvcc/$program" ] || { echo "nvcc: none, so $program is not compiled for GPUs"; continue; }
+    "$build/nvcc/$program" >"$log" 2>&1
     status=$?
     if [ $status = 0 ] || { [ $status = 77 ] && grep -q '^no device: ' "$log"; }; then verdict yes
-    else verdict no "nvcc's selftest: status $status"; fi
-    [ $status = 77 ] && echo "nvcc: $(tail -1 "$log")"
-else
-    echo "nvcc: none, so nothing is compiled for GPUs"
-fi
+    else verdict no "nvcc's $program: status $status"; fi
+    [ $status = 77 ] && echo "nvcc's $program: $(tail -1 "$log")"
+done
 
 echo "$passed passed, $failed failed"
 [ $failed = 0 ] && [ $passed -gt 0 ]

@@ -47,7 +47,8 @@ struct Run { /* the grid that is running; one at a time */
     Fiber host;
     Fiber *fibers[lanes_limit];
     unsigned n_free;
-    struct { /* a warp: how many lanes wait in its operations, which have ended (and those there never were) */
+    struct
+    { /* a warp: how many lanes wait in its operations, which have ended (and those there never were) */
         unsigned n_waiting, ended;
     } warps[lanes_limit / 32];
     /* shared memory of the block */

@@ -32,6 +32,13 @@ static Memory *find(const void *p, size_t *offset)
     return *offset < it->second.bytes || *offset == 0 ? &it->second : nullptr;
 }
 
+bool is_device_memory(const void *p, size_t bytes)
+{
+    size_t offset;
+    const Memory *m = find(p, &offset);
+    return m && m->kind == Kind::device && bytes <= m->bytes - offset;
+}
+
 /* For reports of faults. */
 const char *memory_at(const void *p)
 {

@@ -89,6 +89,7 @@ void *map_pages(size_t bytes); /* zeroed; aborts without memory */
 void guard(int device, bool open);
 void check_tails(int device); /* reports writes past the ends of its allocations */
 const char *memory_at(const void *p);
+bool is_device_memory(const void *p, size_t bytes);
 
 Stream *stream_of(cudaStream_t s); /* NULL: the current device's default one */
 bool is_stream(const Stream *s);

@@ -40,8 +40,8 @@ static void check_not_ended(const Lane *l)
 {
     const unsigned gone = l->mask & run.warps[l->index / 32].ended;
     if (gone)
-        report("wrong mask", l->file, l->line, "%s: mask 0x%08x names lane %d, which has ended", op_names[(int)l->op],
-               l->mask, __builtin_ctz(gone));
+        report("wrong mask", l->file, l->line, "%s: mask 0x%08x names lane %d, which has ended",
+               op_names[(int)l->op], l->mask, __builtin_ctz(gone));
 }
 
 [[noreturn]] void report_stuck(const Lane *l)
@@ -155,8 +155,8 @@ static bool mask_complete(const Lane *l, const Lane *warp)
 {
     const unsigned lane = l->index % 32;
     if (!(l->mask >> lane & 1))
-        report("wrong mask", l->file, l->line, "%s: lane %u is not in its own mask 0x%08x", op_names[(int)l->op], lane,
-               l->mask);
+        report("wrong mask", l->file, l->line, "%s: lane %u is not in its own mask 0x%08x",
+               op_names[(int)l->op], lane, l->mask);
     check_not_ended(l);
     if (++run.warps[l->index / 32].n_waiting < (unsigned)__builtin_popcount(l->mask)) return false;
     for (int i = 0; i < 32; i++)
