@@ -63,7 +63,7 @@ mistake() { # case detector ...: every one of them finds it
 
 misuse() { # case kind words: the emulator itself reports it, in any order
     for order in forward reverse random; do
-        run plain "$1" NEAP_EMU_ORDER=$order NEAP_EMU_GUARD=1
+        run plain "$1" NEAP_EMU_ORDER=$order NEAP_EMU_GUARD=1 NEAP_EMU_DEVICES=2
         if grep -F "cudaemu: [$2]" "$log" | grep -qE "$3"; then verdict yes; else verdict no "$1: no [$2] ($order)"; fi
     done
 }
@@ -93,7 +93,8 @@ done
 for seed in 1 2 3 4 5 6; do right plain NEAP_EMU_ORDER=random NEAP_EMU_LAZY=1 NEAP_EMU_SEED=$seed; done
 right asan NEAP_EMU_LAZY=1
 right tsan NEAP_EMU_LAZY=1 NEAP_EMU_ORDER=random
-right plain NEAP_EMU_DEVICES=2
+right plain NEAP_EMU_DEVICES=2 NEAP_EMU_GUARD=1
+right asan NEAP_EMU_DEVICES=2 NEAP_EMU_LAZY=1
 for variant in plain asan; do
     NEAP_EMU_GUARD=1 NEAP_EMU_LAZY=1 "$build/$variant/selftest_blas" >"$log" 2>&1
     status=$?
@@ -138,6 +139,8 @@ misuse bug_static_limit 'shared limit' "$line"
 # Streams and the host.
 mistake bug_no_event lazy
 overlooked bug_no_event forward
+mistake bug_pinned_source lazy
+misuse bug_other_device fault 'a kernel touches .* which it may not.* of device 1'
 misuse bug_host_reads fault 'the host touches .* which it may not'
 
 # The same sources for GPUs. Where there is one, they run there.

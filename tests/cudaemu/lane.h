@@ -1,4 +1,4 @@
-/* lane.h - the grid that is running, as grid.cpp, warp.cpp and report.cpp share it. */
+/* lane.h - the grid that is running, as emu_grid.cpp, emu_warp.cpp and emu_report.cpp share it. */
 #ifndef NP_EMU_LANE_H
 #define NP_EMU_LANE_H
 
@@ -68,7 +68,7 @@ constexpr size_t arena_bytes = 512 * 1024, orders_bytes = 1 << 20;
 void make_ready(Lane *l, bool first); /* at the end of the queue, or before all others */
 void park();                          /* until the running lane is ready again */
 void name_lane(char *out, size_t size, const Lane *l);
-/* A warp operation that can never complete: which lane of its mask is elsewhere. warp.cpp. */
+/* A warp operation that can never complete: which lane of its mask is elsewhere. emu_warp.cpp. */
 [[noreturn]] void report_stuck(const Lane *l);
 
 } // namespace emu

@@ -200,7 +200,7 @@ cudaError_t launch(const void *kernel, dim3 grid, dim3 block, size_t shared, cud
                    std::function<void()> body);
 /* Gives any other work to a stream, such as a library's product. */
 cudaError_t enqueue(cudaStream_t s, std::function<void()> work);
-/* Runs a kernel now; grid.cpp. */
+/* Runs a kernel now; emu_grid.cpp. */
 void run_grid(const void *kernel, dim3 grid, dim3 block, size_t shared, const std::function<void()> &body);
 
 struct Settings { /* the environment, read once */

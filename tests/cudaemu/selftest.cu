@@ -336,6 +336,73 @@ template <Bug bug> static bool test_much_shared()
     return near(y.host(), {(double)(n - 1)});
 }
 
+/* The host changes what it has given to a copy: at once if that was pageable memory, for what is pinned it must wait. */
+template <bool pinned, bool waits> static bool test_copy_source()
+{
+    const int n = 64;
+    float own[n] = {0}, *p = own;
+    bool ok = true;
+    if (pinned) TRY(cudaMallocHost(&p, n * sizeof(float)));
+    for (int round = 1; round <= 6 && ok; round++) {
+        Buffer<float> x(n);
+        for (int i = 0; i < n; i++) p[i] = (float)round;
+        TRY(cudaMemcpyAsync(x.p, p, n * sizeof(float), cudaMemcpyHostToDevice, stream));
+        if (waits) TRY(cudaStreamSynchronize(stream));
+        for (int i = 0; i < n; i++) p[i] = -1;
+        ok = near(x.host(), std::vector<double>(n, round));
+    }
+    if (pinned) TRY(cudaFreeHost(p));
+    return ok;
+}
+
+/* A second device has its own memory and streams; where there is none, nothing is shown. */
+static bool test_two_devices()
+{
+    const int n = 100;
+    int count = 0;
+    TRY(cudaGetDeviceCount(&count));
+    if (count < 2) return true;
+    float *x, *y;
+    cudaStream_t other;
+    size_t before, after, total;
+    TRY(cudaMalloc(&x, n * sizeof(float)));
+    TRY(cudaSetDevice(1));
+    TRY(cudaMemGetInfo(&before, &total));
+    TRY(cudaMalloc(&y, 64 << 20));
+    TRY(cudaMemGetInfo(&after, &total));
+    TRY(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+    TRY(np_launch(set, 1, 128, 0, other, y, 3.0f, n));
+    TRY(cudaMemcpyPeerAsync(x, 0, y, 1, n * sizeof(float), other));
+    TRY(cudaStreamSynchronize(other));
+    bool ok = before - after >= (size_t)64 << 20;
+    if (!ok) printf("wrong result: %zu bytes are taken\n", before - after);
+    TRY(cudaSetDevice(0));
+    std::vector<float> got(n);
+    TRY(cudaMemcpy(got.data(), x, n * sizeof(float), cudaMemcpyDeviceToHost));
+    ok = near(got, std::vector<double>(n, 3.0)) && ok;
+    cudaPointerAttributes a;
+    TRY(cudaPointerGetAttributes(&a, y));
+    ok = ok && a.device == 1 && a.type == cudaMemoryTypeDevice;
+    ok &= is("a stream of the other device", np_launch(set, 1, 32, 0, other, x, 0.0f, n),
+             cudaErrorInvalidResourceHandle);
+    TRY(cudaStreamDestroy(other));
+    TRY(cudaFree(y));
+    TRY(cudaFree(x));
+    return ok;
+}
+
+static bool bug_other_device()
+{
+    Buffer<float> x(8);
+    float *y;
+    TRY(cudaSetDevice(1));
+    TRY(cudaMalloc(&y, 8 * sizeof(float)));
+    TRY(cudaSetDevice(0));
+    TRY(np_launch(add, 1, 32, 0, stream, x.p, y, 8));
+    TRY(cudaStreamSynchronize(stream));
+    return true;
+}
+
 static bool bug_host_reads()
 {
     Buffer<float> x(numbers(8));
@@ -364,6 +431,9 @@ static const struct {
     {"event", test_event<true>},
     {"graph", test_graph},
     {"errors", test_errors},
+    {"pageable_source", test_copy_source<false, false>},
+    {"pinned_source", test_copy_source<true, true>},
+    {"two_devices", test_two_devices},
     {"bug_sum_no_barrier", test_block_sum<no_barrier>},
     {"bug_sum_overrun", test_block_sum<overrun>},
     {"bug_sum_uninitialised", test_block_sum<uninitialised>},
@@ -388,6 +458,8 @@ static const struct {
     {"bug_twice_read_past", test_twice<read_past>},
     {"bug_no_event", test_event<false>},
     {"bug_static_limit", test_much_shared<static_limit>},
+    {"bug_pinned_source", test_copy_source<true, false>},
+    {"bug_other_device", bug_other_device},
     {"bug_host_reads", bug_host_reads},
 };
 

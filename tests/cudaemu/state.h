@@ -1,4 +1,4 @@
-/* state.h - what the parts of the emulated runtime share: memory.cpp, streams.cpp. All of it under one lock. */
+/* state.h - what the parts of the emulated runtime share: emu_memory.cpp, emu_streams.cpp. All of it under one lock. */
 #ifndef NP_EMU_STATE_H
 #define NP_EMU_STATE_H
 
@@ -69,8 +69,8 @@ struct Device {
 constexpr int max_devices = 8;
 
 extern std::recursive_mutex lock;
-extern std::map<uintptr_t, Memory> memory;         /* memory.cpp */
-extern std::vector<Stream *> streams;              /* streams.cpp; the default ones, too */
+extern std::map<uintptr_t, Memory> memory;         /* emu_memory.cpp */
+extern std::vector<Stream *> streams;              /* emu_streams.cpp; the default ones, too */
 extern std::map<const void *, int> dynamic_shared; /* what kernels opted in to */
 extern Device devices[max_devices];
 extern thread_local int current_device;
@@ -83,7 +83,7 @@ struct Locked { /* opens every function of the API */
     Locked();
 };
 
-void catch_faults();           /* SIGSEGV is reported; grid.cpp */
+void catch_faults();           /* SIGSEGV is reported; emu_report.cpp */
 void *map_pages(size_t bytes); /* zeroed; aborts without memory */
 /* Opens or closes the memory of a device, and of peers that it may reach, to the code that runs. Calls nest. */
 void guard(int device, bool open);

@@ -1,4 +1,4 @@
-/* grid.cpp - runs a grid: blocks one after another, the lanes of a block as fibers on the calling thread.
+/* emu_grid.cpp - runs a grid: blocks one after another, the lanes of a block as fibers on the calling thread.
  *
  * A lane runs until it waits. Whoever stops running picks the next lane itself: a ready one, else one that has not
  * begun (a lane that ends hands its stack to it without a switch), else, when nothing can run, all wait at the barrier

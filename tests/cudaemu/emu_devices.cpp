@@ -1,4 +1,4 @@
-/* devices.cpp - the emulated devices as the runtime API describes them, its errors, and the emulator's settings. */
+/* emu_devices.cpp - the emulated devices as the runtime API describes them, its errors, and the emulator's settings. */
 #include "state.h"
 
 namespace emu

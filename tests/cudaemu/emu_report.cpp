@@ -1,4 +1,4 @@
-/* report.cpp - what is said when a kernel is wrong: one line, then the end of the process. */
+/* emu_report.cpp - what is said when a kernel is wrong: one line, then the end of the process. */
 #include "lane.h"
 
 #include <csignal>

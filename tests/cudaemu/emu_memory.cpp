@@ -1,4 +1,4 @@
-/* memory.cpp - device, pinned and pageable memory of the emulated devices, and copies between them.
+/* emu_memory.cpp - device, pinned and pageable memory of the emulated devices, and copies between them.
  *
  * Without a sanitizer each device allocation has pages of its own and ends at their end, as far as its alignment of
  * 256 bytes allows: what runs past it faults, or changes the bytes behind it, which are looked at after each piece of
@@ -92,11 +92,12 @@ static char *device_pages(size_t bytes, Memory *m)
 
 static void check_tail(const char *p, const Memory *m)
 {
-    for (const char *q = p + m->bytes; m->map && q < m->map + m->map_bytes; q++)
-        if ((unsigned char)*q != tail_value)
-            report("overrun", nullptr, 0,
-                   "something wrote past the end of %zu bytes of global memory (byte %zu)", m->bytes,
-                   (size_t)(q - p));
+    static char untouched[alignment];
+    if (!m->map) return;
+    if (!untouched[0]) memset(untouched, (int)tail_value, alignment);
+    const size_t tail = (size_t)(m->map + m->map_bytes - (p + m->bytes));
+    if (memcmp(p + m->bytes, untouched, tail) != 0)
+        report("overrun", nullptr, 0, "something wrote past the end of %zu bytes of global memory", m->bytes);
 }
 
 void check_tails(int device)

@@ -1,4 +1,4 @@
-/* cublas_emu.cpp - products with epilogues, in the plainest way that a test of 1024 x 1024 can wait for. */
+/* emu_cublas.cpp - products with epilogues, in the plainest way that a test of 1024 x 1024 can wait for. */
 #include "cublas_emu.h"
 #include "state.h"
 

@@ -1,4 +1,4 @@
-/* warp.cpp - shuffles, votes and the other operations of a warp.
+/* emu_warp.cpp - shuffles, votes and the other operations of a warp.
  *
  * A lane leaves what it brings and waits; the last lane of the mask computes everybody's result. Shuffles and votes
  * move registers and order no memory, __syncwarp does. */

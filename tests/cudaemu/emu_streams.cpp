@@ -1,4 +1,4 @@
-/* streams.cpp - streams, events and graphs of the emulated devices.
+/* emu_streams.cpp - streams, events and graphs of the emulated devices.
  *
  * A stream is a queue of closures. Eager: a closure runs as it is given. Lazy: it runs at some later call, in an order
  * drawn among the streams whose next closure may run, at the latest when the host waits for it; a missing event then
