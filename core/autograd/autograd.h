@@ -100,40 +100,46 @@ struct neap_node {
     int32_t n_in, n_out, n_slots;
     uint64_t seq;
     neap_ctx *c;
-    const np_op *op;       /* NULL: accumulator or custom function */
-    char *name;            /* custom: own copy; else NULL */
-    size_t size;           /* of this block */
-    np_edge *next;         /* n_in */
-    np_slot *slots;        /* n_slots, in the order of op->save for ops */
-    np_node_meta *meta;    /* n_out */
-    np_node_meta *in_meta; /* ops on a list: shapes of all inputs (n_in), else NULL */
-    np_attr *attr;         /* deep copies, NULL if none */
+    size_t size;        /* of this block */
+    const np_op *op;    /* NULL: accumulator or custom function */
+    np_slot *slots;     /* n_slots, in the order of op->save for ops */
+    np_node_meta *meta; /* n_out */
+    np_attr *attr;      /* deep copies, NULL if none */
     np_rng_range rng;
-    neap_tensor *leaf; /* accumulator: strong, while refs > 0 */
-    neap_fn backward;  /* custom */
+    /* what most nodes have nothing of stands together, to be cleared at once */
+    np_node_meta *in_meta; /* ops on a list: shapes of all inputs (n_in), else NULL */
+    neap_tensor *leaf;     /* accumulator: strong, while refs > 0 */
+    char *name;            /* custom: own copy; else NULL */
     np_hook *hooks;
     uint64_t group;           /* bindings' anchor group; 0 none */
     struct np_record *record; /* of the innermost running pass */
-    bool is_custom;
-    struct neap_node *grave; /* link in the list of nodes to release */
+    neap_fn backward;         /* custom */
+    struct neap_node *grave;  /* link in the list of nodes to release */
+    np_edge next[];           /* n_in */
 };
 
-static inline bool np_requires_grad(const neap_tensor *t) { return t && t->ag && t->ag->requires_grad; }
+static inline bool np_requires_grad(const neap_tensor *t) 
+{
+    return t && t->graph & NP_REQUIRES_GRAD;
+}
 /* Is a leaf (with ag) part of a graph that somebody keeps? */
 static inline bool np_accumulates(const neap_tensor *t) { return t->ag->acc && t->ag->acc->refs > 0; }
 static inline np_autograd *np_ag(neap_tensor *t) /* made at the first need */
 {
-    if (!t->ag) {
-        t->own = (np_autograd){0};
-        t->ag = &t->own;
-    }
-    return t->ag;
+    np_autograd *ag = t->ag;
+    if (ag) return ag;
+    t->ag = ag = &t->own;
+    ag->retains_grad = ag->no_grad_view = false, ag->out_nr = 0;
+    ag->node = ag->acc = NULL, ag->grad = NULL, ag->hooks = NULL, ag->cycle = NULL;
+    ag->base = NULL, ag->base_node = NULL;
+    return ag;
 }
 
 /* node.c */
+static inline bool np_is_custom(const struct neap_node *n) { return n->name != NULL; }
 struct neap_node *np_node_new(neap_ctx *c, int n_in, int n_out,
                               int n_slots); /* zeroed: metas are the caller's */
-/* Of a call: metas and attributes from f, no slot filled; the edges are the caller's to write. */
+/* Of a call: edges, metas and attributes from f, no slot filled. NULL: no memory. */
 struct neap_node *np_node_of(np_frame *f, const np_op_facts *facts);
 void np_node_release(struct neap_node *n);           /* the last reference is gone; iterative */
 static inline void np_node_drop(struct neap_node *n) /* one reference */
@@ -143,7 +149,19 @@ static inline void np_node_drop(struct neap_node *n) /* one reference */
 np_edge np_edge_of(neap_ctx *c,
                    neap_tensor *t); /* strong; accumulator created for leaves; {NULL,0} if none */
 /* Gives t the identity (n, out_nr); replaces what it had. */
-void np_set_identity(neap_tensor *t, struct neap_node *n, int out_nr);
+void np_replace_identity(neap_tensor *t, struct neap_node *n, int out_nr);
+static inline void np_set_identity(neap_tensor *t, struct neap_node *n, int out_nr)
+{
+    if (t->ag) {
+        np_replace_identity(t, n, out_nr);
+        return;
+    }
+    np_autograd *ag = np_ag(t); /* a fresh result */
+    ag->out_nr = out_nr;
+    ag->node = n;
+    t->graph |= NP_REQUIRES_GRAD;
+    n->refs++;
+}
 void np_clear_identity(neap_tensor *t); /* t (with ag) becomes a leaf that requires no grad */
 void np_hooks_free(neap_ctx *c, np_hook *h);
 
@@ -154,10 +172,25 @@ static inline bool np_grad_on(neap_ctx *c) /* effective grad mode */
     return !e || e->value;
 }
 bool np_hooks_allowed(neap_ctx *c); /* may a saved-tensors pair be entered here? E-HOOKS-DISABLED if not */
-struct neap_node *np_record_begin(np_frame *f,
-                                  const np_op_facts *facts); /* edges, inputs packed. NULL: error */
-/* Packs results, gives them their identity. */
-bool np_record_end(np_frame *f, const np_op_facts *facts, struct neap_node *n);
+bool np_pack_inputs(np_frame *f, const np_op *impl, struct neap_node *n);
+bool np_pack_results(np_frame *f, const np_op *impl, struct neap_node *n);
+/* A node with edges and packed inputs. NULL: error. */
+static inline struct neap_node *np_record_begin(np_frame *f, const np_op_facts *facts)
+{
+    struct neap_node *n = np_node_of(f, facts);
+    if (!n || !facts->n_saves || np_pack_inputs(f, facts->impl, n)) return n;
+    np_node_drop(n);
+    return NULL;
+}
+/* Gives results their identity, packs them. */
+static inline bool np_record_end(np_frame *f, const np_op_facts *facts, struct neap_node *n)
+{
+    for (int j = 0; j < f->n_out; j++) {
+        neap_tensor *t = f->out[j];
+        if (t && np_is_float((neap_dtype)t->dtype)) np_set_identity(t, n, j);
+    }
+    return !facts->n_saves || np_pack_results(f, facts->impl, n);
+}
 /* An in-place op on a differentiable view: the base is rewritten, the view gets a new place in the graph. */
 bool np_write_through_view(np_frame *f);
 /* engine.c: the call of a composite op. */

@@ -65,7 +65,6 @@ neap_node *neap_custom_record(neap_ctx *c, const neap_custom *f)
     if (!any || !np_grad_on(c)) return NULL;
     struct neap_node *n = np_node_new(c, f->n_inputs, f->n_outputs, f->n_saved);
     if (!n) return NULL;
-    n->is_custom = true;
     size_t len = strlen(f->name) + 1;
     n->name = np_obj_new(c, len);
     if (!n->name) goto fail;

@@ -95,11 +95,12 @@ int neap_set_requires_grad(neap_ctx *c, neap_tensor *t, int on)
     }
     if (!on && !t->ag) return 0;
     np_autograd *ag = np_ag(t);
-    ag->requires_grad = on != 0;
+    t->graph = (uint8_t)((t->graph & ~NP_REQUIRES_GRAD) | (on ? NP_REQUIRES_GRAD : 0));
     if (on && !ag->node &&
         ag->base) { /* a leaf is no part of another tensor's graph: it would hold itself through it */
         np_drop(ag->base);
         ag->base = NULL;
+        t->graph &= (uint8_t)~NP_HAS_BASE;
         ag->base_node = NULL;
         ag->no_grad_view = false;
     }

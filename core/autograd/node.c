@@ -7,17 +7,6 @@
 
 _Static_assert(sizeof(struct neap_node) % 8 == 0, "edges follow the node");
 
-/* int64s behind a node: shapes of results (and of a list op's inputs), lists of attributes. */
-static inline size_t count_dims(const np_frame *f, const np_op_facts *facts)
-{
-    size_t dims = 0;
-    for (int j = 0; j < f->n_out; j++) dims += f->meta[j].ndim;
-    if (facts->plain_record) return dims;
-    for (uint32_t m = facts->lists; m; m &= m - 1) dims += (size_t)f->attr[__builtin_ctz(m)].n;
-    for (int i = 0; facts->schema.list && i < f->n_in; i++) dims += f->in[i]->ndim;
-    return dims;
-}
-
 static inline int64_t *put_shape(np_node_meta *m, neap_dtype t, int ndim, int device, const int64_t *shape,
                                  int64_t *list)
 {
@@ -27,47 +16,27 @@ static inline int64_t *put_shape(np_node_meta *m, neap_dtype t, int ndim, int de
     return list + ndim;
 }
 
-/* What a list op's inputs look like, and lists of attributes. */
-static NP_APART void describe_lists(struct neap_node *n, const np_frame *f, const np_op_facts *facts,
-                                    int64_t *list)
-{
-    n->in_meta = facts->schema.list ? n->meta + n->n_out : NULL;
-    for (int i = 0; n->in_meta && i < n->n_in; i++) {
-        const neap_tensor *t = f->in[i];
-        list = put_shape(&n->in_meta[i], (neap_dtype)t->dtype, t->ndim, t->st->dev->index, t->shape, list);
-    }
-    if (facts->gen_attr >= 0) n->attr[facts->gen_attr].gen = NULL; /* the range is what a record needs */
-    for (uint32_t m = facts->lists; m; m &= m - 1) {
-        np_attr *a = &n->attr[__builtin_ctz(m)];
-        for (int d = 0; d < a->n; d++) list[d] = a->v[d];
-        a->v = list;
-        list += a->n;
-    }
-}
-
-/* Everything a node needs in one block: edges, slots, result metas with their shapes, attributes with their lists.
+/* Everything a node needs in one block: edges, slots, metas, attributes, and `dims` numbers (shapes, lists).
  * Written: the node itself, and that its slots hold nothing. */
 static NP_INLINE struct neap_node *block(neap_ctx *c, int n_in, int n_out, int n_slots, int n_metas,
                                          int n_attrs, size_t dims)
 {
-    size_t size = sizeof(struct neap_node) + sizeof(np_edge) * (size_t)n_in +
-                  sizeof(np_slot) * (size_t)n_slots + sizeof(np_node_meta) * (size_t)n_metas +
-                  sizeof(np_attr) * (size_t)n_attrs + sizeof(int64_t) * dims;
+    size_t slots = sizeof(struct neap_node) + sizeof(np_edge) * (size_t)n_in,
+           meta = slots + sizeof(np_slot) * (size_t)n_slots,
+           attr = meta + sizeof(np_node_meta) * (size_t)n_metas,
+           size = attr + sizeof(np_attr) * (size_t)n_attrs + sizeof(int64_t) * dims;
     struct neap_node *n = np_obj_raw(c, size);
     if (!n) return NULL;
-    np_edge *next = (np_edge *)(n + 1);
-    np_slot *slots = (np_slot *)(next + n_in);
-    np_node_meta *meta = (np_node_meta *)(slots + n_slots);
     n->refs = 1, n->n_in = n_in, n->n_out = n_out, n->n_slots = n_slots;
     n->seq = c->next_seq++;
     n->c = c, n->size = size;
-    n->op = NULL, n->name = NULL, n->is_custom = false;
-    n->next = next, n->slots = slots, n->meta = meta, n->in_meta = NULL;
-    n->attr = (np_attr *)(meta + n_metas);
+    n->op = NULL;
+    n->slots = (np_slot *)((char *)n + slots);
+    n->meta = (np_node_meta *)((char *)n + meta);
+    n->attr = (np_attr *)((char *)n + attr);
     n->rng = (np_rng_range){0};
-    n->leaf = NULL, n->hooks = NULL, n->group = 0, n->record = NULL, n->grave = NULL;
-    n->backward = (neap_fn){0};
-    for (int k = 0; k < n_slots; k++) slots[k] = (np_slot){0};
+    n->in_meta = NULL, n->leaf = NULL, n->name = NULL, n->hooks = NULL, n->group = 0, n->record = NULL;
+    for (int k = 0; k < n_slots; k++) n->slots[k] = (np_slot){0};
     c->n_nodes++;
     return n;
 }
@@ -85,21 +54,124 @@ struct neap_node *np_node_new(neap_ctx *c, int n_in, int n_out, int n_slots)
     return n;
 }
 
-struct neap_node *np_node_of(np_frame *f, const np_op_facts *facts)
+/* ---- the accumulators of leaves */
+
+static NP_APART bool make_accumulator(neap_ctx *c, neap_tensor *t)
 {
-    const int n_attrs = facts->schema.n_attrs;
-    struct neap_node *n = block(f->c, f->n_in, f->n_out, facts->n_saves,
-                                f->n_out + (facts->schema.list ? f->n_in : 0), n_attrs, count_dims(f, facts));
+    t->ag->acc = np_node_new(c, 0, 1, 0);
+    if (t->ag->acc) t->ag->acc->refs = 0;
+    return t->ag->acc != NULL;
+}
+
+/* The accumulator of t, a leaf that requires grad: one more reference. NULL: no memory. */
+static inline struct neap_node *accumulator(neap_ctx *c, neap_tensor *t)
+{
+    const bool fresh = !t->ag->acc;
+    if (fresh && !make_accumulator(c, t)) return NULL;
+    struct neap_node *n = t->ag->acc;
+    if (n->refs++ > 0) return n;
+    if (!fresh) c->n_nodes++, c->obj_live++; /* it was at rest */
+    n->leaf = np_hold_ref(t);
+    n->meta->dtype = t->dtype, n->meta->ndim = t->ndim, n->meta->device = (uint8_t)t->st->dev->index;
+    memcpy((int64_t *)n->meta->shape, t->shape, sizeof t->shape);
+    return n;
+}
+
+np_edge np_edge_of(neap_ctx *c, neap_tensor *t)
+{
+    if (!np_requires_grad(t)) return (np_edge){NULL, 0};
+    if (t->ag->node) {
+        t->ag->node->refs++;
+        return (np_edge){t->ag->node, t->ag->out_nr};
+    }
+    return (np_edge){accumulator(c, t), 0};
+}
+
+/* ---- the node of a call */
+
+/* False: no memory for an accumulator; the edges up to there are written. */
+static inline bool connect(neap_ctx *c, struct neap_node *n, neap_tensor *const *in, ptrdiff_t n_in)
+{
+    for (ptrdiff_t i = 0; i < n_in; i++) {
+        neap_tensor *t = in[i];
+        struct neap_node *to = NULL;
+        int32_t out_nr = 0;
+        if (np_requires_grad(t)) {
+            to = t->ag->node;
+            out_nr = t->ag->out_nr;
+            if (to) {
+                to->refs++;
+            } else if (!(to = accumulator(c, t))) {
+                n->n_in = (int32_t)i;
+                return false;
+            }
+        }
+        n->next[i] = (np_edge){to, out_nr};
+    }
+    return true;
+}
+
+/* int64s behind a node: shapes of results (and of a list op's inputs), lists of attributes. */
+static size_t count_dims(const np_frame *f, const np_op_facts *facts)
+{
+    size_t dims = 0;
+    for (int j = 0; j < f->n_out; j++) dims += f->meta[j].ndim;
+    for (uint32_t m = facts->lists; m; m &= m - 1) dims += (size_t)f->attr[__builtin_ctz(m)].n;
+    for (int i = 0; facts->schema.list && i < f->n_in; i++) dims += f->in[i]->ndim;
+    return dims;
+}
+
+/* Results from the second on, what a list op's inputs look like, and lists of attributes. */
+static NP_APART void describe_rest(struct neap_node *n, const np_frame *f, const np_op_facts *facts,
+                                   int64_t *list)
+{
+    for (int j = 1; j < f->n_out; j++) {
+        const np_out_meta *m = &f->meta[j];
+        list = put_shape(&n->meta[j], (neap_dtype)m->dtype, m->ndim, f->dev->index, m->shape, list);
+    }
+    n->in_meta = facts->schema.list ? n->meta + n->n_out : NULL;
+    for (int i = 0; n->in_meta && i < n->n_in; i++) {
+        const neap_tensor *t = f->in[i];
+        list = put_shape(&n->in_meta[i], (neap_dtype)t->dtype, t->ndim, t->st->dev->index, t->shape, list);
+    }
+    if (facts->gen_attr >= 0) n->attr[facts->gen_attr].gen = NULL; /* the range is what a record needs */
+    for (uint32_t m = facts->lists; m; m &= m - 1) {
+        np_attr *a = &n->attr[__builtin_ctz(m)];
+        for (int d = 0; d < a->n; d++) list[d] = a->v[d];
+        a->v = list;
+        list += a->n;
+    }
+}
+
+/* plain: one result, no lists. */
+static NP_INLINE struct neap_node *node_of(neap_ctx *c, np_frame *f, const np_op_facts *facts, bool plain)
+{
+    const np_out_meta *m = &f->meta[0];
+    const int n_attrs = facts->schema.n_attrs, n_out = plain ? 1 : f->n_out,
+              n_metas = plain ? 1 : n_out + (facts->schema.list ? f->n_in : 0);
+    struct neap_node *n = block(c, f->n_in, n_out, facts->n_saves, n_metas, n_attrs,
+                                plain ? m->ndim : count_dims(f, facts));
     if (!n) return NULL;
-    int64_t *list = (int64_t *)(n->attr + n_attrs);
     n->op = f->op;
     n->rng = f->rng;
-    for (int j = 0; j < f->n_out; j++)
-        list = put_shape(&n->meta[j], (neap_dtype)f->meta[j].dtype, f->meta[j].ndim, f->dev->index,
-                         f->meta[j].shape, list);
     for (int k = 0; k < n_attrs; k++) n->attr[k] = f->attr[k];
-    if (!facts->plain_record) describe_lists(n, f, facts, list);
-    return n;
+    int64_t *list = put_shape(n->meta, (neap_dtype)m->dtype, m->ndim, f->dev->index, m->shape,
+                              (int64_t *)(n->attr + n_attrs));
+    if (!plain) describe_rest(n, f, facts, list);
+    if (connect(c, n, f->in, f->n_in)) return n;
+    np_node_drop(n);
+    return NULL;
+}
+
+static NP_APART struct neap_node *node_of_any(np_frame *f, const np_op_facts *facts)
+{
+    return node_of(f->c, f, facts, false);
+}
+
+struct neap_node *np_node_of(np_frame *f, const np_op_facts *facts)
+{
+    if (!facts->plain_record || f->n_out != 1) return node_of_any(f, facts);
+    return node_of(f->c, f, facts, true);
 }
 
 void np_hooks_free(neap_ctx *c, np_hook *h)
@@ -140,18 +212,16 @@ static inline void retire(neap_ctx *c, struct neap_node *n)
 static NP_APART void forget_function(neap_ctx *c, struct neap_node *n)
 {
     if (n->backward.release) n->backward.release(n->backward.user);
-    if (n->name) np_obj_free(c, n->name, strlen(n->name) + 1);
+    np_obj_free(c, n->name, strlen(n->name) + 1);
 }
 
 static inline void bury(neap_ctx *c, struct neap_node *n)
 {
     for (int i = 0; i < n->n_slots; i++) np_slot_release(c, &n->slots[i]);
-    for (int i = 0; i < n->n_in; i++) {
-        struct neap_node *next = n->next[i].node;
-        if (next && --next->refs == 0) retire(c, next);
-    }
+    for (const np_edge *e = n->next, *end = e + n->n_in; e < end; e++)
+        if (e->node && --e->node->refs == 0) retire(c, e->node);
     if (n->hooks) np_hooks_free(c, n->hooks);
-    if (n->is_custom) forget_function(c, n);
+    if (np_is_custom(n)) forget_function(c, n);
     c->n_nodes--;
     np_obj_free(c, n, n->size);
 }
@@ -172,28 +242,6 @@ void np_node_release(struct neap_node *n)
     c->burying = false;
 }
 
-static struct neap_node *accumulator(neap_ctx *c, neap_tensor *t)
-{
-    struct neap_node *n = t->ag->acc;
-    if (n && n->refs++ > 0) return n;
-    if (n) c->n_nodes++, c->obj_live++;
-    else if (!(n = t->ag->acc = np_node_new(c, 0, 1, 0))) return NULL;
-    n->leaf = np_hold_ref(t);
-    n->meta[0].dtype = t->dtype, n->meta[0].ndim = t->ndim, n->meta[0].device = (uint8_t)t->st->dev->index;
-    memcpy((int64_t *)n->meta[0].shape, t->shape, sizeof t->shape);
-    return n;
-}
-
-np_edge np_edge_of(neap_ctx *c, neap_tensor *t)
-{
-    if (!np_requires_grad(t)) return (np_edge){NULL, 0};
-    if (t->ag->node) {
-        t->ag->node->refs++;
-        return (np_edge){t->ag->node, t->ag->out_nr};
-    }
-    return (np_edge){accumulator(c, t), 0};
-}
-
 /* retain_grad hooks point at their tensor weakly: a tensor that dies or changes its place takes them along. */
 static void forget_retain(neap_tensor *t)
 {
@@ -202,21 +250,15 @@ static void forget_retain(neap_tensor *t)
         if (h->retain == t) h->retain = NULL;
 }
 
-void np_set_identity(neap_tensor *t, struct neap_node *n, int out_nr)
+void np_replace_identity(neap_tensor *t, struct neap_node *n, int out_nr)
 {
-    if (!t->ag) { /* a fresh result */
-        t->own = (np_autograd){.requires_grad = true, .out_nr = out_nr, .node = n};
-        t->ag = &t->own;
-        n->refs++;
-        return;
-    }
     np_autograd *ag = t->ag;
     if (ag->retains_grad) forget_retain(t);
     struct neap_node *old = ag->node;
     n->refs++;
     ag->node = n;
     ag->out_nr = out_nr;
-    ag->requires_grad = true;
+    t->graph |= NP_REQUIRES_GRAD;
     ag->retains_grad = false;
     np_node_drop(old);
 }
@@ -228,16 +270,16 @@ void np_clear_identity(neap_tensor *t)
     struct neap_node *old = ag->node;
     ag->node = NULL;
     ag->out_nr = 0;
-    ag->requires_grad = ag->retains_grad = false;
+    t->graph &= (uint8_t)~NP_REQUIRES_GRAD;
+    ag->retains_grad = false;
     np_node_drop(old);
 }
 
 /* Of a leaf, of a view, or of a result that somebody looks at. */
-static NP_APART void drop_rest(neap_ctx *c, neap_tensor *t, np_autograd *ag)
+static NP_APART void drop_parts(neap_ctx *c, neap_tensor *t, np_autograd *ag)
 {
     if (ag->retains_grad) forget_retain(t);
     if (ag->grad) np_put_grad(c, t, NULL);
-    t->ag = NULL;
     if (ag->acc) { /* at rest: at work it holds its leaf */
         c->obj_live++;
         np_obj_free(c, ag->acc, ag->acc->size);
@@ -247,17 +289,14 @@ static NP_APART void drop_rest(neap_ctx *c, neap_tensor *t, np_autograd *ag)
     if (ag->hooks) np_hooks_free(c, ag->hooks);
 }
 
-void np_autograd_drop(neap_tensor *t)
+void np_autograd_destroy(neap_tensor *t)
 {
     np_autograd *ag = t->ag;
-    neap_ctx *c = t->c;
-    if (!ag) return;
-    if (ag->retains_grad || ag->grad || ag->acc || ag->base || ag->hooks) {
-        drop_rest(c, t, ag);
-        return;
-    }
-    t->ag = NULL;
-    np_node_drop(ag->node);
+    const uintptr_t parts =
+        (uintptr_t)ag->grad | (uintptr_t)ag->acc | (uintptr_t)ag->base | (uintptr_t)ag->hooks;
+    if (parts | ag->retains_grad) drop_parts(t->c, t, ag);
+    else np_node_drop(ag->node);
+    np_tensor_free(t);
 }
 
 /* ---- inspection */

@@ -20,16 +20,7 @@ static bool pack_input(np_frame *f, np_slot *slot, int i)
     return ok;
 }
 
-/* The edge to the node of t, which requires grad; NULL in it after an error. */
-static inline np_edge edge_to(neap_ctx *c, neap_tensor *t)
-{
-    struct neap_node *n = t->ag->node;
-    if (!n) return np_edge_of(c, t);
-    n->refs++;
-    return (np_edge){n, t->ag->out_nr};
-}
-
-static bool pack_inputs(np_frame *f, const np_op *impl, struct neap_node *n)
+bool np_pack_inputs(np_frame *f, const np_op *impl, struct neap_node *n)
 {
     for (int k = 0; k < n->n_slots; k++) {
         const np_save *s = &impl->save[k];
@@ -40,7 +31,7 @@ static bool pack_inputs(np_frame *f, const np_op *impl, struct neap_node *n)
     return true;
 }
 
-static bool pack_results(np_frame *f, const np_op *impl, struct neap_node *n)
+bool np_pack_results(np_frame *f, const np_op *impl, struct neap_node *n)
 {
     for (int k = 0; k < n->n_slots; k++) {
         const np_save *s = &impl->save[k];
@@ -49,30 +40,6 @@ static bool pack_results(np_frame *f, const np_op *impl, struct neap_node *n)
             return false;
     }
     return true;
-}
-
-struct neap_node *np_record_begin(np_frame *f, const np_op_facts *facts)
-{
-    struct neap_node *n = np_node_of(f, facts);
-    if (!n) return NULL;
-    bool ok = true;
-    for (int i = 0; i < f->n_in; i++) {
-        bool wants = ok && np_requires_grad(f->in[i]);
-        n->next[i] = wants ? edge_to(f->c, f->in[i]) : (np_edge){NULL, 0};
-        ok = ok && (!wants || n->next[i].node);
-    }
-    if (ok && (!n->n_slots || pack_inputs(f, facts->impl, n))) return n;
-    np_node_drop(n);
-    return NULL;
-}
-
-bool np_record_end(np_frame *f, const np_op_facts *facts, struct neap_node *n)
-{
-    for (int j = 0; j < f->n_out; j++) {
-        neap_tensor *t = f->out[j];
-        if (t && np_is_float((neap_dtype)t->dtype)) np_set_identity(t, n, j);
-    }
-    return !n->n_slots || pack_results(f, facts->impl, n);
 }
 
 /* x (a view of base) is written in place: w = the op on a clone of x; base's window := w; x = that window. */

@@ -94,12 +94,12 @@ struct neap_ctx {
  * word may be written to already; np_obj_take makes it the caller's. */
 static inline void *np_obj_peek(neap_ctx *c, size_t size)
 {
-    size_t k = size ? (size - 1) / NP_OBJ_STEP : 0;
+    size_t k = (size - 1) / NP_OBJ_STEP; /* size 0: beyond all classes */
     return k < NP_OBJ_CLASSES && !c->alloc_fail_at ? c->obj_free[k] : NULL;
 }
 static inline void np_obj_take(neap_ctx *c, void *p, size_t size)
 {
-    memcpy(&c->obj_free[size ? (size - 1) / NP_OBJ_STEP : 0], p, sizeof(void *));
+    memcpy(&c->obj_free[(size - 1) / NP_OBJ_STEP], p, sizeof(void *));
     c->alloc_count++;
     c->obj_live++;
 }
@@ -132,7 +132,7 @@ static inline void *np_obj_raw(neap_ctx *c, size_t size)
 #endif
 static inline void np_obj_free(neap_ctx *c, void *p, size_t size)
 {
-    size_t k = size ? (size - 1) / NP_OBJ_STEP : 0;
+    size_t k = (size - 1) / NP_OBJ_STEP;
     if (!NP_OBJ_CACHE || !p || k >= NP_OBJ_CLASSES) {
         np_obj_free_slow(c, p, size);
         return;

@@ -80,12 +80,13 @@ static NP_APART void rejoin(np_frame *f, np_operands *o)
 /* A view remembers the tensor it is a view of, so that writing through it can never lose a gradient. */
 static void remember_base(np_frame *f, neap_tensor *out)
 {
-    neap_tensor *x = f->in[0], *base = x->ag && x->ag->base ? x->ag->base : x;
+    neap_tensor *x = f->in[0], *base = x->graph & NP_HAS_BASE ? x->ag->base : x;
     bool on = np_grad_on(f->c);
     bool inside = !on && f->c->pass; /* gradients on their way: nobody records into them */
     if (!np_is_float((neap_dtype)out->dtype) || (inside && !np_requires_grad(x) && !np_requires_grad(base)))
         return;
     np_ag(out)->base = np_hold_ref(base);
+    out->graph |= NP_HAS_BASE;
     out->ag->base_node = base->ag ? base->ag->node : NULL;
     out->ag->no_grad_view = !on || (x->ag && x->ag->no_grad_view);
 }
@@ -101,8 +102,9 @@ static NP_APART bool make_view(np_frame *f)
 /* Has the base got a new place in the graph since the view was taken? */
 static bool is_stale(const neap_tensor *t)
 {
+    if (!(t->graph & NP_HAS_BASE)) return false;
     const neap_tensor *base = t->ag->base;
-    return base && (base->ag ? base->ag->node : NULL) != t->ag->base_node;
+    return (base->ag ? base->ag->node : NULL) != t->ag->base_node;
 }
 
 static NP_INLINE bool allocate_one(neap_ctx *c, np_frame *f, int j)
@@ -188,22 +190,26 @@ static NP_APART void tell_unrecorded(np_frame *f)
 {
     for (int i = 0; i < f->n_in; i++) {
         neap_tensor *t = f->in[i];
-        if (t && t->ag && (t->ag->requires_grad || is_stale(t))) f->c->on_unrecorded(f->c, t);
+        if (t && (np_requires_grad(t) || is_stale(t))) f->c->on_unrecorded(f->c, t);
     }
 }
 
-/* Is this call one to record? `stale`: the argument that is a view whose base got a new place in the graph (was changed
- * in place) after the view was taken, or -1. */
-static NP_INLINE bool records(np_frame *f, const np_op *impl, int *stale)
+/* The last argument that is a view whose base got a new place in the graph (was changed in place) after the view was
+ * taken, or -1. */
+static NP_APART int find_stale(const np_frame *f)
 {
-    bool any = false;
+    int stale = -1;
+    for (int i = 0; i < f->n_in; i++)
+        if (f->in[i] && is_stale(f->in[i])) stale = i;
+    return stale;
+}
+
+/* Is this call one to record? graph: of its operands, taken together. */
+static NP_INLINE bool records(np_frame *f, const np_op *impl, unsigned graph, int *stale)
+{
     if (impl->tags & NP_NODIFF) return false;
-    for (ptrdiff_t i = 0; i < f->n_in; i++) {
-        const neap_tensor *t = f->in[i];
-        if (!t || !t->ag) continue;
-        any |= t->ag->requires_grad;
-        if (t->ag->base && is_stale(t)) any = true, *stale = (int)i;
-    }
+    if (graph & NP_HAS_BASE) *stale = find_stale(f);
+    const bool any = graph & NP_REQUIRES_GRAD || *stale >= 0;
     if (!any || np_grad_on(f->c)) return any;
     if (f->c->on_unrecorded) tell_unrecorded(f);
     return false;
@@ -235,7 +241,7 @@ static NP_INLINE bool perform(neap_ctx *c, np_frame *f, const np_op_facts *facts
         return np_fail(c, NEAP_E_NOKERNEL, "no kernel on %s; move the operands with :to(\"cpu\")",
                        f->dev->name);
     if (recording && stale >= 0) return fail_stale(f, stale);
-    if (recording && inplace && f->in[0]->ag && f->in[0]->ag->base) return np_write_through_view(f);
+    if (recording && inplace && f->in[0]->graph & NP_HAS_BASE) return np_write_through_view(f);
     if (f->rng_n) f->rng = reserve(f, facts);
 
     struct neap_node *node = NULL;
@@ -259,15 +265,14 @@ static NP_APART bool perform_inplace(np_frame *f, const np_op_facts *facts, bool
     return perform(f->c, f, facts, recording, stale, true, true, watched);
 }
 
-/* touched: an operand has an autograd part. */
-static NP_INLINE bool run(neap_ctx *c, np_frame *f, const np_op_facts *facts, bool touched, bool loud)
+static NP_INLINE bool run(neap_ctx *c, np_frame *f, const np_op_facts *facts, unsigned graph, bool loud)
 {
     f->n_out = facts->n_out;
     if (!facts->impl->infer(f))
         return np_fail(f->c, NEAP_E_INTERNAL, "infer failed without saying why"); /* unless it said so */
     const bool watched = loud && trace(f);
     int stale = -1;
-    const bool recording = touched && records(f, facts->impl, &stale);
+    const bool recording = graph && records(f, facts->impl, graph, &stale);
     if (f->op->tags & NP_INPLACE) return perform_inplace(f, facts, recording, stale, watched);
     if (recording) return perform(c, f, facts, true, stale, false, loud, watched);
     return perform(c, f, facts, false, -1, false, loud, watched);
@@ -326,10 +331,10 @@ static NP_INLINE bool enter(np_frame *f, const np_ambient_entry *mode, bool fres
     c->counts[op->index].calls += fresh;
     const int n_in = f->n_in;
     bool gaps = n_in < facts->n_needed;
-    uintptr_t touched = 0;
+    unsigned graph = 0;
     for (int i = 0; i < n_in; i++) {
         const neap_tensor *t = f->in[i];
-        if (t) touched |= (uintptr_t)t->ag;
+        if (t) graph |= t->graph;
         else gaps = true;
     }
     bool ok = !gaps || required_present(f, facts);
@@ -344,7 +349,7 @@ static NP_INLINE bool enter(np_frame *f, const np_ambient_entry *mode, bool fres
     } else if (ok && cast && cast->value && np_cast_wanted(f, cast->value)) {
         ok = np_cast_call(f, cast->value); /* comes back here, with nothing left to cast */
     } else if (ok) {
-        ok = run(c, f, facts, touched != 0, loud);
+        ok = run(c, f, facts, graph, loud);
     }
     if (!ok) np_frame_drop(f);
     c->op_name = outer;

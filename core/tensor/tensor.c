@@ -152,31 +152,31 @@ neap_tensor *np_tensor_alias(neap_tensor *t)
     return a;
 }
 
-/* With a graph, shared, or large. */
-static NP_APART void destroy(neap_tensor *t)
+/* Shared, or large. */
+static NP_APART void free_any(neap_tensor *t)
 {
     neap_ctx *c = t->c;
-    if (t->ag) {
-        np_autograd_drop(t);
-        np_tensor_destroy(t);
-        return;
-    }
     np_storage_drop(c, t->st);
     if (t->first) np_storage_unhold(c, (np_storage *)((char *)t - offsetof(np_storage, first)));
     else np_obj_free(c, t, sizeof *t);
 }
 
 /* The common case: a small result goes, and nobody else has its bytes or watches them. */
-void np_tensor_destroy(neap_tensor *t)
+void np_tensor_free(neap_tensor *t)
 {
     np_storage *st = t->st;
-    neap_ctx *c = t->c;
-    if (t->ag || !t->first || st->refs != 1 || st->version.refs != 2 || st->kind != NP_BYTES_INLINE) {
-        destroy(t);
+    if (!t->first || st->refs != 1 || st->version.refs != 2 || st->kind != NP_BYTES_INLINE) {
+        free_any(t);
         return;
     }
     np_mem_uncount(&st->dev->mem, st->bytes, (neap_category)st->category);
-    np_obj_free(c, st, sizeof *st);
+    np_obj_free(t->c, st, sizeof *st);
+}
+
+void np_tensor_destroy(neap_tensor *t)
+{
+    if (t->ag) np_autograd_destroy(t);
+    else np_tensor_free(t);
 }
 
 neap_tensor *neap_retain(neap_tensor *t) { return np_hold_ref(t); }

@@ -17,7 +17,6 @@ struct neap_node; /* autograd/autograd.h: what this is for */
 struct np_hook;
 struct np_cycle;
 typedef struct np_autograd { /* a tensor's autograd part */
-    bool requires_grad;
     bool retains_grad;
     bool no_grad_view; /* taken under no_grad: must not be written to while gradients are recorded */
     int32_t out_nr;
@@ -29,6 +28,8 @@ typedef struct np_autograd { /* a tensor's autograd part */
     neap_tensor *base;           /* views: the tensor it is a view of, strong (dispatch.c says when) */
     struct neap_node *base_node; /* the base's node when the view was taken (kept alive by the view's edge) */
 } np_autograd;
+
+enum { NP_REQUIRES_GRAD = 1, NP_HAS_BASE = 2 /* ag->base is not NULL */ };
 
 struct neap_tensor {
     int32_t refs;
@@ -43,6 +44,7 @@ struct neap_tensor {
     bool temp;   /* belongs to a gradient formula's frame */
     bool scoped; /* a C scope holds a reference, or did */
     bool first;  /* lies in the object of the storage it was made with */
+    uint8_t graph; /* NP_REQUIRES_GRAD, NP_HAS_BASE: where an op looks at `ag`, which is there then */
     neap_ctx *c;
     np_storage *st;
     char *data; /* the first element: follows from st, offset and dtype */
@@ -101,6 +103,7 @@ static inline void np_tensor_begin(neap_tensor *t, neap_ctx *c, np_storage *st)
     t->refs = 1;
     t->contiguous = true;
     t->number = t->temp = t->scoped = t->first = false;
+    t->graph = 0;
     t->c = c;
     t->st = st;
     t->offset = 0;
@@ -132,9 +135,9 @@ static inline neap_tensor *np_scope_adopt(neap_ctx *c, neap_tensor *t)
 /* neap_number and neap_integer without the C scope: for slots and gradient frames. */
 neap_tensor *np_number_new(neap_ctx *c, double v);
 neap_tensor *np_integer_new(neap_ctx *c, int64_t v);
-/* Called when the last reference goes; autograd registers how to drop `ag`. */
-extern void np_autograd_drop(neap_tensor *t);
-
+/* The end of a tensor: its autograd part goes (autograd/node.c, which then calls np_tensor_free), then the rest. */
+void np_autograd_destroy(neap_tensor *t);
+void np_tensor_free(neap_tensor *t);
 void np_tensor_destroy(neap_tensor *t);
 
 static inline neap_tensor *np_hold_ref(neap_tensor *t)
