@@ -7,12 +7,18 @@
 
 _Static_assert(sizeof(struct neap_node) % 8 == 0, "edges follow the node");
 
-static inline int64_t *put_shape(np_node_meta *m, neap_dtype t, int ndim, int device, const int64_t *shape,
-                                 int64_t *list)
+static inline void put_meta(np_node_meta *m, neap_dtype t, int ndim, int device, const int64_t *shape)
 {
     m->dtype = (uint8_t)t, m->ndim = (uint8_t)ndim, m->device = (uint8_t)device;
-    m->shape = list;
-    for (ptrdiff_t d = 0; d < ndim; d++) list[d] = shape[d];
+    m->shape = shape;
+}
+
+/* The same with a copy of the shape in `list`; returns what is behind it. */
+static int64_t *put_shape(np_node_meta *m, neap_dtype t, int ndim, int device, const int64_t *shape,
+                          int64_t *list)
+{
+    put_meta(m, t, ndim, device, list);
+    for (int d = 0; d < ndim; d++) list[d] = shape[d];
     return list + ndim;
 }
 
@@ -34,7 +40,6 @@ static NP_INLINE struct neap_node *block(neap_ctx *c, int n_in, int n_out, int n
     n->slots = (np_slot *)((char *)n + slots);
     n->meta = (np_node_meta *)((char *)n + meta);
     n->attr = (np_attr *)((char *)n + attr);
-    n->rng = (np_rng_range){0};
     n->in_meta = NULL, n->leaf = NULL, n->name = NULL, n->hooks = NULL, n->group = 0, n->record = NULL;
     for (int k = 0; k < n_slots; k++) n->slots[k] = (np_slot){0};
     c->n_nodes++;
@@ -121,11 +126,12 @@ static size_t count_dims(const np_frame *f, const np_op_facts *facts)
     return dims;
 }
 
-/* Results from the second on, what a list op's inputs look like, and lists of attributes. */
-static NP_APART void describe_rest(struct neap_node *n, const np_frame *f, const np_op_facts *facts,
-                                   int64_t *list)
+/* All results, what a list op's inputs look like, lists of attributes, and numbers drawn. */
+static NP_APART void describe_all(struct neap_node *n, const np_frame *f, const np_op_facts *facts,
+                                  int64_t *list)
 {
-    for (int j = 1; j < f->n_out; j++) {
+    n->rng = f->rng;
+    for (int j = 0; j < f->n_out; j++) {
         const np_out_meta *m = &f->meta[j];
         list = put_shape(&n->meta[j], (neap_dtype)m->dtype, m->ndim, f->dev->index, m->shape, list);
     }
@@ -143,21 +149,23 @@ static NP_APART void describe_rest(struct neap_node *n, const np_frame *f, const
     }
 }
 
-/* plain: one result, no lists. */
+enum { FEW_DIMS = 4 };
+
+/* plain: one result of few dims, no lists. Its shape is copied with the room behind it. */
 static NP_INLINE struct neap_node *node_of(neap_ctx *c, np_frame *f, const np_op_facts *facts, bool plain)
 {
     const np_out_meta *m = &f->meta[0];
     const int n_attrs = facts->schema.n_attrs, n_out = plain ? 1 : f->n_out,
               n_metas = plain ? 1 : n_out + (facts->schema.list ? f->n_in : 0);
     struct neap_node *n = block(c, f->n_in, n_out, facts->n_saves, n_metas, n_attrs,
-                                plain ? m->ndim : count_dims(f, facts));
+                                plain ? FEW_DIMS : count_dims(f, facts));
     if (!n) return NULL;
+    int64_t *list = (int64_t *)(n->attr + n_attrs);
     n->op = f->op;
-    n->rng = f->rng;
     for (int k = 0; k < n_attrs; k++) n->attr[k] = f->attr[k];
-    int64_t *list = put_shape(n->meta, (neap_dtype)m->dtype, m->ndim, f->dev->index, m->shape,
-                              (int64_t *)(n->attr + n_attrs));
-    if (!plain) describe_rest(n, f, facts, list);
+    put_meta(n->meta, (neap_dtype)m->dtype, m->ndim, f->dev->index, list);
+    if (plain) memcpy(list, m->shape, sizeof *list * FEW_DIMS);
+    else describe_all(n, f, facts, list);
     if (connect(c, n, f->in, f->n_in)) return n;
     np_node_drop(n);
     return NULL;
@@ -170,7 +178,7 @@ static NP_APART struct neap_node *node_of_any(np_frame *f, const np_op_facts *fa
 
 struct neap_node *np_node_of(np_frame *f, const np_op_facts *facts)
 {
-    if (!facts->plain_record || f->n_out != 1) return node_of_any(f, facts);
+    if (!facts->plain_record || f->n_out != 1 || f->meta[0].ndim > FEW_DIMS) return node_of_any(f, facts);
     return node_of(f->c, f, facts, true);
 }
 

@@ -4,6 +4,7 @@
  * inner mode (may put a stored value in the kernel's place) -> allocate -> kernel -> pack results. Packing
  * after the kernel has filled its results is structure here, not discipline anywhere else. */
 #include "autograd/watch.h"
+#include "tensor/storage.h"
 
 #define NP_MAX_IN_COPIES 8 /* tensor inputs of an in-place op, at most */
 
@@ -110,7 +111,8 @@ static bool is_stale(const neap_tensor *t)
 static NP_INLINE bool allocate_one(neap_ctx *c, np_frame *f, int j)
 {
     const np_out_meta *m = &f->meta[j];
-    f->out[j] = np_tensor_new(c, f->dev, (neap_dtype)m->dtype, m->ndim, m->shape);
+    neap_tensor *t = np_tensor_small(c, f->dev, (neap_dtype)m->dtype, m->ndim, m->shape);
+    f->out[j] = t ? t : np_tensor_new(c, f->dev, (neap_dtype)m->dtype, m->ndim, m->shape);
     return f->out[j] != NULL;
 }
 
@@ -147,33 +149,33 @@ static NP_APART bool check_not_dry(np_frame *f)
 }
 
 /* watched: somebody wants to know which kernels run, and how long (watch.h). */
-static NP_INLINE bool compute(neap_ctx *c, np_frame *f, const np_op *impl, np_kernel kernel, bool inplace,
-                              bool watched)
+static NP_INLINE bool compute(neap_ctx *c, np_frame *f, const np_op_facts *facts, np_kernel kernel,
+                              bool inplace, bool watched)
 {
     if (is_view(f)) return make_view(f);
-    if (!kernel) return run_reference(f, impl);
+    if (!kernel) return run_reference(f, facts->impl);
     if (c->n_dry && !check_not_dry(f)) return false;
     if (!allocate(c, f, inplace)) return false;
-    c->counts[f->op->index].kernels++;
+    facts->count->kernels++;
     if (!(watched ? np_watch_kernel(f, kernel) : kernel(f)))
         np_fail(c, NEAP_E_INTERNAL, "the kernel failed without saying why"); /* unless it said so */
     return !np_pending(c);
 }
 
 static NP_INLINE bool inner_or_compute(neap_ctx *c, np_frame *f, const np_ambient_entry *inner,
-                                       const np_op *impl, np_kernel kernel, bool inplace, bool watched)
+                                       const np_op_facts *facts, np_kernel kernel, bool inplace, bool watched)
 {
     if (inner && inner->payload) {
         np_mode *m = inner->payload;
         return m->call(c, m->user, f, inner->id);
     }
-    return compute(c, f, impl, kernel, inplace, watched);
+    return compute(c, f, facts, kernel, inplace, watched);
 }
 
 bool np_compute_below(np_frame *f, uint64_t id)
 {
     const np_ambient_entry *e = np_ambient_get(f->c, NP_AMB_TRACE);
-    return inner_or_compute(f->c, f, np_ambient_below(f->c, NP_AMB_INNER, id), impl_of(f->op),
+    return inner_or_compute(f->c, f, np_ambient_below(f->c, NP_AMB_INNER, id), np_facts(f->c, f->op),
                             f->dev->kern[f->op->index], (f->op->tags & NP_INPLACE) != 0, e && e->value);
 }
 
@@ -231,13 +233,12 @@ static inline bool trace(np_frame *f)
 }
 
 /* A call that infer has described, from here on. */
-static NP_INLINE bool perform(neap_ctx *c, np_frame *f, const np_op_facts *facts, bool recording, int stale,
-                              bool inplace, bool loud, bool watched)
+static NP_INLINE bool perform(neap_ctx *c, np_frame *f, const np_op *op, const np_op_facts *facts,
+                              bool recording, int stale, bool inplace, bool loud, bool watched)
 {
-    const np_op *impl = facts->impl;
     if (inplace && !check_inplace(f, recording)) return false;
-    np_kernel kernel = f->dev->kern[f->op->index];
-    if (!kernel && !impl->ref && !is_view(f))
+    np_kernel kernel = f->dev->kern[op->index];
+    if (!kernel && !facts->impl->ref && !is_view(f))
         return np_fail(c, NEAP_E_NOKERNEL, "no kernel on %s; move the operands with :to(\"cpu\")",
                        f->dev->name);
     if (recording && stale >= 0) return fail_stale(f, stale);
@@ -250,7 +251,7 @@ static NP_INLINE bool perform(neap_ctx *c, np_frame *f, const np_op_facts *facts
     np_operands operands;
     bool ok =
         (!inplace || separate(f, &operands)) &&
-        inner_or_compute(c, f, loud ? np_ambient_get(c, NP_AMB_INNER) : NULL, impl, kernel, inplace, watched);
+        inner_or_compute(c, f, loud ? np_ambient_get(c, NP_AMB_INNER) : NULL, facts, kernel, inplace, watched);
     if (inplace) rejoin(f, &operands);
     const np_ambient_entry *origins = loud ? np_ambient_get(c, NP_AMB_ORIGIN) : NULL;
     if (ok && origins) np_origin_note(f, facts, origins);
@@ -262,20 +263,21 @@ static NP_INLINE bool perform(neap_ctx *c, np_frame *f, const np_op_facts *facts
 static NP_APART bool perform_inplace(np_frame *f, const np_op_facts *facts, bool recording, int stale,
                                      bool watched)
 {
-    return perform(f->c, f, facts, recording, stale, true, true, watched);
+    return perform(f->c, f, f->op, facts, recording, stale, true, true, watched);
 }
 
-static NP_INLINE bool run(neap_ctx *c, np_frame *f, const np_op_facts *facts, unsigned graph, bool loud)
+static NP_INLINE bool run(neap_ctx *c, np_frame *f, const np_op *op, const np_op_facts *facts,
+                          unsigned graph, bool loud)
 {
     f->n_out = facts->n_out;
     if (!facts->impl->infer(f))
-        return np_fail(f->c, NEAP_E_INTERNAL, "infer failed without saying why"); /* unless it said so */
+        return np_fail(c, NEAP_E_INTERNAL, "infer failed without saying why"); /* unless it said so */
     const bool watched = loud && trace(f);
     int stale = -1;
     const bool recording = graph && records(f, facts->impl, graph, &stale);
-    if (f->op->tags & NP_INPLACE) return perform_inplace(f, facts, recording, stale, watched);
-    if (recording) return perform(c, f, facts, true, stale, false, loud, watched);
-    return perform(c, f, facts, false, -1, false, loud, watched);
+    if (op->tags & NP_INPLACE) return perform_inplace(f, facts, recording, stale, watched);
+    if (recording) return perform(c, f, op, facts, true, stale, false, loud, watched);
+    return perform(c, f, op, facts, false, -1, false, loud, watched);
 }
 
 /* Names the argument that is not there. */
@@ -328,7 +330,7 @@ static NP_INLINE bool enter(np_frame *f, const np_ambient_entry *mode, bool fres
     if (np_pending(c) || !facts) return false;
     const char *outer = c->op_name;
     c->op_name = op->name;
-    c->counts[op->index].calls += fresh;
+    facts->count->calls += fresh;
     const int n_in = f->n_in;
     bool gaps = n_in < facts->n_needed;
     unsigned graph = 0;
@@ -349,22 +351,24 @@ static NP_INLINE bool enter(np_frame *f, const np_ambient_entry *mode, bool fres
     } else if (ok && cast && cast->value && np_cast_wanted(f, cast->value)) {
         ok = np_cast_call(f, cast->value); /* comes back here, with nothing left to cast */
     } else if (ok) {
-        ok = run(c, f, facts, graph, loud);
+        ok = run(c, f, op, facts, graph, loud);
     }
     if (!ok) np_frame_drop(f);
     c->op_name = outer;
     return ok;
 }
 
-static NP_APART bool enter_loud(np_frame *f, const np_ambient_entry *mode, bool fresh)
+/* A call that modes, casts or tracers may see: from outside (fresh), or from above mode `id`. */
+static NP_APART bool enter_loud(np_frame *f, uint64_t id, bool fresh)
 {
-    return enter(f, mode, fresh, true);
+    neap_ctx *c = f->c;
+    return enter(f, fresh ? resolve(c, np_ambient_get(c, NP_AMB_MODE)) : np_mode_below(c, id), fresh, true);
 }
 
-bool np_dispatch_below(np_frame *f, uint64_t id) { return enter_loud(f, np_mode_below(f->c, id), false); }
+bool np_dispatch_below(np_frame *f, uint64_t id) { return enter_loud(f, id, false); }
 
 bool np_dispatch(np_frame *f)
 {
-    if (f->c->ambient.loud) return enter_loud(f, resolve(f->c, np_ambient_get(f->c, NP_AMB_MODE)), true);
+    if (f->c->ambient.loud) return enter_loud(f, 0, true);
     return enter(f, NULL, true, false);
 }

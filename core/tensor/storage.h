@@ -25,6 +25,33 @@ static inline void np_storage_begin(np_storage *s, neap_ctx *c, np_device *d, np
     s->first.first = true;
 }
 
+/* The common case of np_tensor_new: an idle object, few bytes, nothing to look up and nothing to refuse. NULL: not such a
+ * case, nothing has happened. dtype and ndim are good ones. */
+static NP_INLINE neap_tensor *np_tensor_small(neap_ctx *c, np_device *d, neap_dtype dtype, int ndim,
+                                              const int64_t *shape)
+{
+    np_storage *st = np_obj_peek(c, sizeof *st);
+    if (!st || c->ambient.of[NP_AMB_CATEGORY] || d->mem.limit > 0 || !d->backend.host_memory) return NULL;
+    neap_tensor *t = &st->first;
+    int64_t numel = 1;
+    for (ptrdiff_t i = ndim; i-- > 0;) { /* written before the object is taken */
+        const int64_t n = shape[i];
+        if (n < 1 || n > NP_INLINE_BYTES) return NULL; /* so numel cannot overflow */
+        t->shape[i] = n;
+        t->stride[i] = numel;
+        numel *= n;
+    }
+    const int64_t bytes = numel * np_sizes[dtype];
+    if (bytes > NP_INLINE_BYTES) return NULL;
+    np_obj_take(c, st, sizeof *st);
+    np_storage_begin(st, c, d, NP_BYTES_INLINE, (size_t)bytes, NEAP_TEMP);
+    np_mem_add(&d->mem, (size_t)bytes, NEAP_TEMP);
+    t->dtype = (uint8_t)dtype, t->ndim = (uint8_t)ndim;
+    t->numel = numel;
+    t->data = (char *)st->inline_data;
+    return t;
+}
+
 /* NULL on failure: a storage made for bytes that are not in the allocator. */
 np_storage *np_storage_number(neap_ctx *c); /* 8 uncounted bytes inside the storage */
 /* The host's bytes; release(user) is called when the storage dies, not when this fails. */

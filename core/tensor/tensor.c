@@ -96,14 +96,15 @@ static NP_APART neap_tensor *unusual_tensor(neap_ctx *c, np_device *d, neap_dtyp
 
 neap_tensor *np_tensor_new(neap_ctx *c, np_device *d, neap_dtype dtype, int ndim, const int64_t *shape)
 {
-    np_storage *st = np_obj_peek(c, sizeof *st);
-    if ((unsigned)ndim > NEAP_MAX_DIMS || (unsigned)dtype >= NEAP_N_DTYPES || !st ||
-        c->ambient.of[NP_AMB_CATEGORY])
+    if ((unsigned)ndim > NEAP_MAX_DIMS || (unsigned)dtype >= NEAP_N_DTYPES)
         return unusual_tensor(c, d, dtype, ndim, shape);
-    neap_tensor *t = &st->first;
+    neap_tensor *t = np_tensor_small(c, d, dtype, ndim, shape);
+    if (t) return t;
+    np_storage *st = np_obj_peek(c, sizeof *st);
+    if (!st || c->ambient.of[NP_AMB_CATEGORY]) return unusual_tensor(c, d, dtype, ndim, shape);
+    t = &st->first;
     int64_t bytes, numel = 1;
-    for (ptrdiff_t i = ndim;
-         i-- > 0;) { /* written before the object is taken: trouble leaves nothing to undo */
+    for (ptrdiff_t i = ndim; i-- > 0;) { /* before the object is taken: trouble leaves nothing to undo */
         const int64_t n = shape[i];
         t->shape[i] = n;
         t->stride[i] = numel;
@@ -113,17 +114,10 @@ neap_tensor *np_tensor_new(neap_ctx *c, np_device *d, neap_dtype dtype, int ndim
     if (__builtin_mul_overflow(numel, (int64_t)np_sizes[dtype], &bytes))
         return unusual_tensor(c, d, dtype, ndim, shape);
     np_obj_take(c, st, sizeof *st);
-    t->numel = numel;
-    if (bytes > NP_INLINE_BYTES || !d->backend.host_memory || d->mem.limit > 0) {
-        np_storage_begin(st, c, d, kind_for(d, (size_t)bytes), (size_t)bytes, NEAP_TEMP);
-        t->dtype = (uint8_t)dtype, t->ndim = (uint8_t)ndim;
-        return with_bytes(c, st);
-    }
-    np_storage_begin(st, c, d, NP_BYTES_INLINE, (size_t)bytes, NEAP_TEMP);
+    np_storage_begin(st, c, d, kind_for(d, (size_t)bytes), (size_t)bytes, NEAP_TEMP);
     t->dtype = (uint8_t)dtype, t->ndim = (uint8_t)ndim;
-    np_mem_add(&d->mem, (size_t)bytes, NEAP_TEMP);
-    t->data = (char *)st->inline_data;
-    return t;
+    t->numel = numel;
+    return with_bytes(c, st);
 }
 
 neap_tensor *np_tensor_dry(neap_ctx *c, np_device *d, neap_dtype dtype, int ndim, const int64_t *shape)
