@@ -69,6 +69,11 @@ bool np_slot_detach(np_slot *s);
 /* Bytes that only a graph or a store still wants are category SAVED. */
 void np_hold_bytes(np_storage *s);
 void np_release_bytes(np_storage *s);
+/* np_slot_unpack, in line for a saved none. */
+static inline neap_tensor *np_slot_value(neap_ctx *c, np_slot *s, struct neap_node *owner)
+{
+    return s->state == NP_SLOT_NONE ? NULL : np_slot_unpack(c, s, owner);
+}
 /* Keeps the tensor itself (own results as a detached alias): what a slot does when no pair is in force. */
 bool np_slot_hold(np_slot *s, neap_tensor *t, struct neap_node *owner);
 
@@ -128,7 +133,7 @@ static inline np_autograd *np_ag(neap_tensor *t) /* made at the first need */
 {
     np_autograd *ag = t->ag;
     if (ag) return ag;
-    t->ag = ag = &t->own;
+    t->ag = ag = &t->own; /* field by field: gcc clears the whole with a slow loop */
     ag->retains_grad = ag->no_grad_view = false, ag->out_nr = 0;
     ag->node = ag->acc = NULL, ag->grad = NULL, ag->hooks = NULL, ag->cycle = NULL;
     ag->base = NULL, ag->base_node = NULL;
@@ -189,7 +194,9 @@ static inline bool np_record_end(np_frame *f, const np_op_facts *facts, struct n
         neap_tensor *t = f->out[j];
         if (t && np_is_float((neap_dtype)t->dtype)) np_set_identity(t, n, j);
     }
-    return !facts->n_saves || np_pack_results(f, facts->impl, n);
+    for (int k = 0; k < facts->n_saves; k++)
+        if (facts->impl->save[k].what == NP_SAVE_OUT) return np_pack_results(f, facts->impl, n);
+    return true;
 }
 /* An in-place op on a differentiable view: the base is rewritten, the view gets a new place in the graph. */
 bool np_write_through_view(np_frame *f);

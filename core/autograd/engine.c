@@ -29,6 +29,7 @@ typedef struct np_pass {
     struct np_pass *outer;
     const struct neap_node *running; /* its backward runs */
     np_record *all;
+    np_record *ready; /* the only node that is ready; when there are more, NULL, and all are in the heap */
     np_record **heap;
     size_t n_heap, cap_heap;
     const np_edge *targets; /* NULL: every leaf */
@@ -143,6 +144,17 @@ static bool heap_push(np_pass *p, np_record *r)
     return true;
 }
 
+static bool make_ready(np_pass *p, np_record *r)
+{
+    if (!p->ready && !p->n_heap) {
+        p->ready = r;
+        return true;
+    }
+    if (p->ready && !heap_push(p, p->ready)) return false;
+    p->ready = NULL;
+    return heap_push(p, r);
+}
+
 static np_record *heap_pop(np_pass *p)
 {
     np_record *top = p->heap[0], *last = p->heap[--p->n_heap];
@@ -157,6 +169,13 @@ static np_record *heap_pop(np_pass *p)
     }
     if (p->n_heap) p->heap[i] = last;
     return top;
+}
+
+static inline np_record *take_ready(np_pass *p)
+{
+    np_record *r = p->ready;
+    p->ready = NULL;
+    return r || !p->n_heap ? r : heap_pop(p);
 }
 
 /* ---- gradient buffers */
@@ -386,10 +405,8 @@ static void own_results(np_back *b, np_frame *f)
     }
 }
 
-neap_tensor *np_back_call(np_back *b, np_frame *f)
+static NP_APART void consume_operands(np_back *b, np_frame *f)
 {
-    bool ok = np_dispatch(f);
-    if (ok) own_results(b, f);
     for (int i = 0; i < f->n_in; i++) {
         neap_tensor *t = f->in[i];
         if (!t || !t->temp) continue;
@@ -397,6 +414,14 @@ neap_tensor *np_back_call(np_back *b, np_frame *f)
         for (int k = 0; k < i; k++) again = again || f->in[k] == t;
         if (!again) consume(b, t);
     }
+}
+
+neap_tensor *np_back_call(np_back *b, np_frame *f)
+{
+    bool ok = np_dispatch(f), temps = false;
+    if (ok) own_results(b, f);
+    for (ptrdiff_t i = 0; i < f->n_in; i++) temps |= f->in[i] && f->in[i]->temp;
+    if (temps) consume_operands(b, f);
     return ok ? f->out[0] : NULL;
 }
 
@@ -495,7 +520,7 @@ static bool run_formula(np_pass *p, struct neap_node *n, neap_tensor **g, neap_t
     for (int j = 1; j < NP_MAX_OUT; j++) b.g[j] = NULL;
     for (int j = 1; j < n->n_out; j++) b.g[j] = g[j];
     for (int k = 0; k < n->n_slots; k++)
-        b.saved[k] = np_slot_unpack(c, &n->slots[k], n); /* NULL after an error */
+        b.saved[k] = np_slot_value(c, &n->slots[k], n); /* NULL after an error */
     bool ok = !np_pending(c);
     if (ok && !b.g[0]) { /* only a later result got a gradient */
         const np_node_meta *m = &n->meta[0];
@@ -615,17 +640,18 @@ static bool run_backward(np_pass *p, np_record *r)
 {
     neap_ctx *c = p->c;
     struct neap_node *n = r->node;
-    neap_tensor *few[FEW_INPUTS] = {0}, **dx = few;
+    neap_tensor *few[FEW_INPUTS], **dx = few;
     bool few_need[FEW_INPUTS], *need = few_need;
     size_t bytes = (sizeof *dx + sizeof *need) * (size_t)n->n_in;
     if (n->n_in > FEW_INPUTS) {
-        dx = np_obj_new(c, bytes);
+        dx = np_obj_raw(c, bytes);
         if (!dx) return false;
         need = (bool *)(dx + n->n_in);
     }
     for (int i = 0; i < n->n_in; i++) {
         np_record *cr = n->next[i].node ? n->next[i].node->record : NULL;
         need[i] = cr && (cr->exec || cr->target);
+        dx[i] = NULL;
     }
     p->running = n;
     bool ok = np_is_custom(n) ? np_custom_backward(c, n, r->buf, dx, need) : run_formula(p, n, r->buf, dx, need);
@@ -676,7 +702,7 @@ static bool run_record(np_pass *p, np_record *r)
     for (int j = 0; j < n->n_out; j++) np_drop(r->buf[j]), r->buf[j] = NULL;
     for (int i = 0; i < n->n_in; i++) {
         np_record *cr = n->next[i].node ? n->next[i].node->record : NULL;
-        if (cr && --cr->deps == 0 && !heap_push(p, cr)) return false;
+        if (cr && --cr->deps == 0 && !make_ready(p, cr)) return false;
     }
     return true;
 }
@@ -700,7 +726,7 @@ static bool prepare(np_pass *p, const np_edge *roots, neap_tensor *const *grads,
         np_record *r = roots[i].node->record;
         bool twice = false;
         for (int k = 0; k < i; k++) twice = twice || roots[k].node == roots[i].node;
-        if (r->deps == 0 && !twice && !heap_push(p, r)) return false;
+        if (r->deps == 0 && !twice && !make_ready(p, r)) return false;
     }
     return true;
 }
@@ -733,7 +759,7 @@ static bool run_pass(neap_ctx *c, np_pass *p, const np_edge *roots, neap_tensor 
                                      "backward", NULL);
     bool ok = !np_pending(c) && (!p->sink_node || place_sinks(p, p->sink_node, p->leaves, p->n_leaves));
     ok = ok && prepare(p, roots, grads, n_roots);
-    while (ok && p->n_heap) ok = run_record(p, heap_pop(p));
+    for (np_record *r; ok && (r = take_ready(p)) != NULL;) ok = run_record(p, r);
     drop_records(p);
     np_array_free(c, p->heap);
     if (c->on_pass_end) c->on_pass_end(c, p->facts.id);

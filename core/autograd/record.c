@@ -5,15 +5,16 @@
 static bool wanted(const np_save *s, const struct neap_node *n)
 {
     if (!s->for_mask) return true;
-    for (int i = 0; i < n->n_in && i < 8; i++)
-        if (s->for_mask & (1u << i) && n->next[i].node) return true;
+    for (unsigned m = s->for_mask; m; m &= m - 1) {
+        const int i = __builtin_ctz(m);
+        if (i < n->n_in && n->next[i].node) return true;
+    }
     return false;
 }
 
 /* What an in-place op overwrites is saved as a copy, which keeps the place of the original in the graph. */
-static bool pack_input(np_frame *f, np_slot *slot, int i)
+static NP_APART bool pack_copy(np_frame *f, np_slot *slot)
 {
-    if (i != 0 || !(f->op->tags & NP_INPLACE)) return np_slot_pack(f->c, slot, f->in[i], NULL, 0);
     np_frame copy = {.c = f->c, .op = np_ops[NP_OPX_clone], .in = f->in, .n_in = 1};
     bool ok = np_dispatch(&copy) && np_slot_pack(f->c, slot, copy.out[0], NULL, 0);
     np_frame_drop(&copy);
@@ -22,11 +23,14 @@ static bool pack_input(np_frame *f, np_slot *slot, int i)
 
 bool np_pack_inputs(np_frame *f, const np_op *impl, struct neap_node *n)
 {
-    for (int k = 0; k < n->n_slots; k++) {
+    const bool inplace = f->op->tags & NP_INPLACE;
+    for (ptrdiff_t k = 0; k < n->n_slots; k++) {
         const np_save *s = &impl->save[k];
-        if (s->what == NP_SAVE_IN && s->index < f->n_in && wanted(s, n) &&
-            !pack_input(f, &n->slots[k], s->index))
-            return false;
+        if (s->what != NP_SAVE_IN || s->index >= f->n_in || !wanted(s, n)) continue;
+        const bool ok = inplace && s->index == 0
+                            ? pack_copy(f, &n->slots[k])
+                            : np_slot_pack(f->c, &n->slots[k], f->in[s->index], NULL, 0);
+        if (!ok) return false;
     }
     return true;
 }
