@@ -123,10 +123,7 @@ struct neap_node {
     np_edge next[];           /* n_in */
 };
 
-static inline bool np_requires_grad(const neap_tensor *t) 
-{
-    return t && t->graph & NP_REQUIRES_GRAD;
-}
+static inline bool np_requires_grad(const neap_tensor *t) { return t && t->graph & NP_REQUIRES_GRAD; }
 /* Is a leaf (with ag) part of a graph that somebody keeps? */
 static inline bool np_accumulates(const neap_tensor *t) { return t->ag->acc && t->ag->acc->refs > 0; }
 static inline np_autograd *np_ag(neap_tensor *t) /* made at the first need */

@@ -654,7 +654,8 @@ static bool run_backward(np_pass *p, np_record *r)
         dx[i] = NULL;
     }
     p->running = n;
-    bool ok = np_is_custom(n) ? np_custom_backward(c, n, r->buf, dx, need) : run_formula(p, n, r->buf, dx, need);
+    bool ok =
+        np_is_custom(n) ? np_custom_backward(c, n, r->buf, dx, need) : run_formula(p, n, r->buf, dx, need);
     if (ok && !p->facts.keep_graph) {
         for (int k = 0; k < n->n_slots; k++) np_slot_release(c, &n->slots[k]);
     }

@@ -157,8 +157,8 @@ static NP_INLINE struct neap_node *node_of(neap_ctx *c, np_frame *f, const np_op
     const np_out_meta *m = &f->meta[0];
     const int n_attrs = facts->schema.n_attrs, n_out = plain ? 1 : f->n_out,
               n_metas = plain ? 1 : n_out + (facts->schema.list ? f->n_in : 0);
-    struct neap_node *n = block(c, f->n_in, n_out, facts->n_saves, n_metas, n_attrs,
-                                plain ? FEW_DIMS : count_dims(f, facts));
+    struct neap_node *n =
+        block(c, f->n_in, n_out, facts->n_saves, n_metas, n_attrs, plain ? FEW_DIMS : count_dims(f, facts));
     if (!n) return NULL;
     int64_t *list = (int64_t *)(n->attr + n_attrs);
     n->op = f->op;

@@ -27,9 +27,8 @@ bool np_pack_inputs(np_frame *f, const np_op *impl, struct neap_node *n)
     for (ptrdiff_t k = 0; k < n->n_slots; k++) {
         const np_save *s = &impl->save[k];
         if (s->what != NP_SAVE_IN || s->index >= f->n_in || !wanted(s, n)) continue;
-        const bool ok = inplace && s->index == 0
-                            ? pack_copy(f, &n->slots[k])
-                            : np_slot_pack(f->c, &n->slots[k], f->in[s->index], NULL, 0);
+        const bool ok = inplace && s->index == 0 ? pack_copy(f, &n->slots[k])
+                                                 : np_slot_pack(f->c, &n->slots[k], f->in[s->index], NULL, 0);
         if (!ok) return false;
     }
     return true;

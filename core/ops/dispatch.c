@@ -249,9 +249,9 @@ static NP_INLINE bool perform(neap_ctx *c, np_frame *f, const np_op *op, const n
     if (recording && !(node = np_record_begin(f, facts))) return false;
 
     np_operands operands;
-    bool ok =
-        (!inplace || separate(f, &operands)) &&
-        inner_or_compute(c, f, loud ? np_ambient_get(c, NP_AMB_INNER) : NULL, facts, kernel, inplace, watched);
+    bool ok = (!inplace || separate(f, &operands)) &&
+              inner_or_compute(c, f, loud ? np_ambient_get(c, NP_AMB_INNER) : NULL, facts, kernel, inplace,
+                               watched);
     if (inplace) rejoin(f, &operands);
     const np_ambient_entry *origins = loud ? np_ambient_get(c, NP_AMB_ORIGIN) : NULL;
     if (ok && origins) np_origin_note(f, facts, origins);
@@ -266,8 +266,8 @@ static NP_APART bool perform_inplace(np_frame *f, const np_op_facts *facts, bool
     return perform(f->c, f, f->op, facts, recording, stale, true, true, watched);
 }
 
-static NP_INLINE bool run(neap_ctx *c, np_frame *f, const np_op *op, const np_op_facts *facts,
-                          unsigned graph, bool loud)
+static NP_INLINE bool run(neap_ctx *c, np_frame *f, const np_op *op, const np_op_facts *facts, unsigned graph,
+                          bool loud)
 {
     f->n_out = facts->n_out;
     if (!facts->impl->infer(f))

@@ -221,7 +221,8 @@ typedef struct np_op_facts {
     int8_t n_needed, n_saves; /* tensor inputs that a call has at least; saved values of a record */
     uint32_t required;        /* bit i: tensor input i must be there */
     uint32_t lists;           /* bit i: attribute i has a list of numbers */
-    bool plain_record;   /* a node has the shapes of the results and the attributes as they are: no lists, no draws */
+    bool
+        plain_record; /* a node has the shapes of the results and the attributes as they are: no lists, no draws */
     np_op_count *count; /* of the context */
     np_schema schema;
 } np_op_facts;

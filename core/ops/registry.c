@@ -164,8 +164,7 @@ const np_op_facts *np_facts_load(neap_ctx *c, const np_op *op)
             for (int k = 0; k < x->schema.n_args; k++) fact_of(x, &x->schema.arg[k]);
             while (x->required >> x->n_needed) x->n_needed++;
             if (x->schema.list) x->n_needed = 1;
-            x->plain_record =
-                !x->schema.list && !x->lists && x->gen_attr < 0 && !(o->tags & NP_RANDOM);
+            x->plain_record = !x->schema.list && !x->lists && x->gen_attr < 0 && !(o->tags & NP_RANDOM);
             x->count = &c->counts[i];
             while (x->n_saves < NP_MAX_SAVE && o->save[x->n_saves].what != NP_SAVE_NONE) x->n_saves++;
         }

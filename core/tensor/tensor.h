@@ -41,9 +41,9 @@ struct neap_tensor {
         };
         uint32_t look; /* the four, to compare at once */
     };
-    bool temp;   /* belongs to a gradient formula's frame */
-    bool scoped; /* a C scope holds a reference, or did */
-    bool first;  /* lies in the object of the storage it was made with */
+    bool temp;     /* belongs to a gradient formula's frame */
+    bool scoped;   /* a C scope holds a reference, or did */
+    bool first;    /* lies in the object of the storage it was made with */
     uint8_t graph; /* NP_REQUIRES_GRAD, NP_HAS_BASE: where an op looks at `ag`, which is there then */
     neap_ctx *c;
     np_storage *st;
