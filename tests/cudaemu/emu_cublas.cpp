@@ -128,18 +128,21 @@ static void must_hold(const char *what, const void *p, const emu_lt_layout *l)
         report("cublas", nullptr, 0, "%s is no device memory of %lld elements", what, (long long)last + 1);
 }
 
-/* s (m,n row-major) += a (m,k) b (k,n), four rows at a time. */
-static void multiply(double *s, const double *a, const double *b, int64_t m, int64_t n, int64_t k)
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
+#define NP_EMU_FAST __attribute__((target_clones("avx2", "default"), optimize("O3")))
+#else
+#define NP_EMU_FAST
+#endif
+/* s (4,n) += a (4 rows of k) b (k,n). No fused multiply-add: the same sums everywhere. */
+NP_EMU_FAST static void multiply_rows(double *s, const double *a, const double *b, int64_t n, int64_t k)
 {
-    for (int64_t i = 0; i < m; i += 4) {
-        const int64_t rows = m - i < 4 ? m - i : 4;
-        for (int64_t p = 0; p < k; p++)
-            for (int64_t r = 0; r < rows; r++) {
-                const double x = a[(i + r) * k + p];
-                double *out = s + (i + r) * n;
-                const double *in = b + p * n;
-                for (int64_t j = 0; j < n; j++) out[j] += x * in[j];
-            }
+    double *__restrict s0 = s, *__restrict s1 = s + n, *__restrict s2 = s + 2 * n, *__restrict s3 = s + 3 * n;
+    for (int64_t p = 0; p < k; p++, b += n) {
+        const double a0 = a[p], a1 = a[k + p], a2 = a[2 * k + p], a3 = a[3 * k + p];
+        for (int64_t j = 0; j < n; j++) {
+            const double x = b[j];
+            s0[j] += a0 * x, s1[j] += a1 * x, s2[j] += a2 * x, s3[j] += a3 * x;
+        }
     }
 }
 
@@ -147,7 +150,7 @@ static std::vector<double> operand(const void *p, const emu_lt_layout *l, bool t
 {
     const int64_t rows = (int64_t)(transposed ? l->cols : l->rows),
                   cols = (int64_t)(transposed ? l->rows : l->cols);
-    std::vector<double> v((size_t)(rows * cols));
+    std::vector<double> v((size_t)((rows + 3) / 4 * 4 * cols)); /* whole groups of four rows */
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < cols; j++)
             v[(size_t)(i * cols + j)] =
@@ -193,8 +196,9 @@ static void run_product(const Product *p)
     const cudaDataType_t bias_type = p->d.has_bias_type ? p->d.bias_type : p->out.type;
     for (int64_t z = 0; z < p->out.batch; z++) {
         const std::vector<double> a = operand(p->A, &p->a, ta, z), b = operand(p->B, &p->b, tb, z);
-        std::vector<double> s((size_t)(m * n)), sums((size_t)(m > n ? m : n));
-        multiply(s.data(), a.data(), b.data(), m, n, k);
+        std::vector<double> s((size_t)((m + 3) / 4 * 4 * n)), sums((size_t)(m > n ? m : n));
+        for (int64_t i = 0; i < m; i += 4)
+            multiply_rows(&s[(size_t)(i * n)], &a[(size_t)(i * k)], b.data(), n, k);
         for (int64_t j = 0; j < n; j++)
             for (int64_t i = 0; i < m; i++) {
                 double v = p->alpha * s[(size_t)(i * n + j)];
