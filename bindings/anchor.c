@@ -7,7 +7,8 @@
  * anchor chain is alive; a function that is not found is an error, never skipped.
  *
  * A node's group: its own function's anchor; else the one group among its inputs, the region and the hooks in
- * force; several are joined by a new anchor. Nodes made while no function was alive have none. */
+ * force when it was made; several are joined by a new anchor. Nodes made while no function was alive have none. A
+ * joined anchor is held by nothing until it is put somewhere: nothing may be allocated before that. */
 #include "nl.h"
 
 enum { NO_GROUP = 1, MAX_SET = 16 }; /* NO_GROUP: looked at, none */
@@ -171,6 +172,13 @@ static bool in_set(const group_set *s, uint64_t g)
     return false;
 }
 
+static bool is_alive(lua_State *L, nl_state *st, uint64_t g)
+{
+    bool alive = nl_anchor_get(L, st, g);
+    if (alive) lua_pop(L, 1);
+    return alive;
+}
+
 uint64_t nl_group_of(lua_State *L, nl_state *st, neap_tensor *t)
 {
     group_set s = {.n = 0};
@@ -182,10 +190,41 @@ uint64_t nl_group_of(lua_State *L, nl_state *st, neap_tensor *t)
     }
     if (n->seq < st->first_fn_seq) return n->group > NO_GROUP ? n->group : 0;
     add_inputs(&s, st, n, 0);
-    if (n->group > NO_GROUP && !in_set(&s, n->group)) return n->group; /* set for good: its own, or joined */
-    add_ambient(&s, st, n);
+    if (n->group > NO_GROUP && !in_set(&s, n->group) && is_alive(L, st, n->group))
+        return n->group;                       /* set for good: its own, or joined */
+    if (n->group == 0) add_ambient(&s, st, n); /* it has just been made */
     n->group = join(L, st, &s);
     return n->group > NO_GROUP ? n->group : 0;
+}
+
+uint64_t nl_group_push(lua_State *L, nl_state *st, neap_tensor *const *t, int n)
+{
+    group_set s = {.n = 0};
+    for (int i = 0; i < n; i++) add(&s, nl_group_of(L, st, t[i])); /* their handles are alive */
+    add(&s, nl_hooks_group(st)); /* leaves' gradients get their handles when these are out of force */
+    uint64_t g = join(L, st, &s);
+    if (g <= NO_GROUP || !nl_anchor_get(L, st, g)) lua_pushnil(L);
+    return g > NO_GROUP ? g : 0;
+}
+
+/* A node that a pass made needs what the pass needed, beside its own. The new group's anchor is pushed, if any. */
+static bool push_with_pass(lua_State *L, nl_state *st, neap_node *n, uint64_t pass)
+{
+    group_set s = {.n = 0};
+    add_inputs(&s, st, n, 0);
+    if (n->group == 0) add_ambient(&s, st, n);
+    add(&s, n->group);
+    add(&s, pass);
+    n->group = join(L, st, &s);
+    return n->group > NO_GROUP && nl_anchor_get(L, st, n->group);
+}
+
+void nl_anchor_result(lua_State *L, nl_state *st, nl_handle *h, int idx, uint64_t pass)
+{
+    idx = lua_absindex(L, idx);
+    luaL_checkstack(L, 6, NULL);
+    if (!h->t->ag->node) nl_anchor_handle(L, st, h, idx);
+    else if (push_with_pass(L, st, h->t->ag->node, pass)) lua_setiuservalue(L, idx, 1);
 }
 
 void nl_anchor_handle(lua_State *L, nl_state *st, nl_handle *h, int idx)
@@ -206,12 +245,12 @@ void nl_anchor_leaves(lua_State *L, nl_state *st, uint64_t group)
     while (lua_next(L, -2)) {
         nl_handle *h = nl_handle_at(L, st, -1);
         neap_tensor *g = h && h->t && h->t->ag && !h->t->ag->node ? h->t->ag->grad : NULL;
-        if (g && g->ag && g->ag->node) {
-            if (g->ag->node->group <= NO_GROUP) g->ag->node->group = group;
+        if (g && g->ag && g->ag->node && push_with_pass(L, st, g->ag->node, group)) {
             group_set s = {.n = 0};
             add_hooks(&s, st, h->t->ag->hooks);
             add(&s, g->ag->node->group);
-            if (nl_anchor_get(L, st, join(L, st, &s))) lua_setiuservalue(L, -2, 1);
+            if (nl_anchor_get(L, st, join(L, st, &s))) lua_setiuservalue(L, -3, 1);
+            lua_pop(L, 1);
         }
         lua_pop(L, 1);
     }

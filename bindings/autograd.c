@@ -46,7 +46,7 @@ static int backward(lua_State *L)
         inputs = nl_tensor_list(L, st, lua_gettop(L), "backward", "inputs", false, &n_inputs);
     o.inputs = inputs;
     o.n_inputs = n_inputs;
-    uint64_t group = o.create_graph && st->n_callbacks ? nl_group_of(L, st, out) : 0;
+    uint64_t group = o.create_graph && st->n_callbacks ? nl_group_push(L, st, &out, 1) : 0;
     neap_retain(out);
     if (grad) neap_retain(grad);
     int base = nl_set_base(st, 1), bad = neap_backward(st->c, out, grad, &o);
@@ -172,7 +172,7 @@ static int grad(lua_State *L)
         h[i] = nl_new_handle(L, st);
         lua_rawseti(L, list, i + 1);
     }
-    uint64_t group = o.create_graph && st->n_callbacks ? nl_group_of(L, st, outs.v[0]) : 0;
+    uint64_t group = o.create_graph && st->n_callbacks ? nl_group_push(L, st, outs.v, outs.n) : 0;
     for (int i = 0; i < outs.n; i++) neap_retain(outs.v[i]);
     for (int i = 0; i < in.n; i++) neap_retain(in.v[i]);
     int base = nl_set_base(st, 1), bad = neap_grad(st->c, outs.v, grads, outs.n, in.v, in.n, &o, results);
@@ -183,8 +183,7 @@ static int grad(lua_State *L)
     for (int i = 0; i < in.n; i++) {
         neap_tensor *g = h[i]->t;
         lua_rawgeti(L, list, i + 1);
-        if (g && g->ag && g->ag->node && group && g->ag->node->group <= 1) g->ag->node->group = group;
-        if (g && g->ag && st->n_callbacks) nl_anchor_handle(L, st, h[i], -1);
+        if (g && g->ag && st->n_callbacks) nl_anchor_result(L, st, h[i], -1, group);
         lua_pop(L, 1);
     }
     if (!in.table) {
@@ -260,8 +259,8 @@ static int hook_remove(lua_State *L)
     return 0;
 }
 
-/* The anchor of a new hook; below it what the owner's anchor was. Pushed. */
-static nl_callback *new_hook(lua_State *L, nl_state *st, int fn, uint64_t below, lua_CFunction run)
+/* The anchor of a new hook; below it the tensor's, if one is given. Pushed. */
+static nl_callback *new_hook(lua_State *L, nl_state *st, int fn, neap_tensor *t, lua_CFunction run)
 {
     char got[80];
     if (lua_type(L, fn) != LUA_TFUNCTION && luaL_getmetafield(L, fn, "__call") == LUA_TNIL)
@@ -271,7 +270,7 @@ static nl_callback *new_hook(lua_State *L, nl_state *st, int fn, uint64_t below,
     int anchor = lua_gettop(L);
     lua_pushvalue(L, fn);
     lua_rawseti(L, anchor, NL_A_FN);
-    nl_anchor_parent(L, st, anchor, below);
+    if (t) nl_anchor_parent(L, st, anchor, nl_group_of(L, st, t));
     return nl_callback_new(L, st, cell, run, "register_hook", NL_LIFE_LENT);
 }
 
@@ -301,9 +300,8 @@ static int register_hook(lua_State *L)
                         "neap.register_hook: the tensor does not require grad, so its hook would never run");
     neap_node *n = neap_grad_fn(t);
     bool late = n ? n->refs > 1 : np_accumulates(t);
-    uint64_t below = nl_group_of(L, st, t);
     hook_handle *h = push_hook_handle(L, st);
-    nl_callback *cb = new_hook(L, st, 2, below, nl_run_plain);
+    nl_callback *cb = new_hook(L, st, 2, t, nl_run_plain);
     lua_pushvalue(L, -1);
     lua_setiuservalue(L, 1, 1); /* the handle keeps the hook's anchor */
     lua_pop(L, 1);
@@ -402,15 +400,16 @@ static int node_register_hook(lua_State *L)
     nl_state *st = nl_enter(L);
     neap_node *n = check_node(L, st, 1);
     hook_handle *h = push_hook_handle(L, st);
-    nl_callback *cb = new_hook(L, st, 2, n->group, run_node_hook);
+    nl_callback *cb = new_hook(L, st, 2, NULL, run_node_hook);
     cb->n_first = n->n_in;
-    lua_pop(L, 1);
+    nl_anchor_parent(L, st, lua_gettop(L), n->group);
     n->group = cb->cell;
     /* The tensor's handle is not at hand, so the registry keeps the function until the hook is dropped. */
     nl_anchor_promise(L, st, cb);
     lua_rawgetp(L, LUA_REGISTRYINDEX, &st->k_late);
-    if (nl_anchor_get(L, st, cb->cell)) lua_rawseti(L, -2, (lua_Integer)cb->cell);
-    lua_pop(L, 1);
+    lua_pushvalue(L, -2);
+    lua_rawseti(L, -2, (lua_Integer)cb->cell);
+    lua_pop(L, 2);
     return finish_hook(L, st, cb, h, neap_node_register_hook(st->c, n, nl_callback_fn(cb)));
 }
 

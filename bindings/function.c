@@ -230,8 +230,8 @@ static nl_callback *make_anchor(call *c)
 {
     lua_State *L = c->L;
     nl_state *st = c->st;
-    uint64_t below[NEAP_MAX_RESULTS];
-    for (int i = 0; i < c->n_in; i++) below[i] = st->n_callbacks ? nl_group_of(L, st, c->in[i]) : 0;
+    uint64_t below = 0, before = 0;
+    bool any = st->n_callbacks > 0;
     uint64_t cell = nl_anchor_new(L, st);
     int anchor = lua_gettop(L);
     lua_pushvalue(L, AT_CLASS);
@@ -247,8 +247,10 @@ static nl_callback *make_anchor(call *c)
     lua_pushinteger(L, c->n_args);
     lua_setfield(L, -2, "n");
     lua_rawseti(L, anchor, NL_A_STORE);
-    for (int i = 0; i < c->n_in; i++)
-        if (!i || below[i] != below[i - 1]) nl_anchor_parent(L, st, anchor, below[i]);
+    for (int i = 0; any && i < c->n_in; i++, before = below) {
+        below = nl_group_of(L, st, c->in[i]);
+        if (below != before) nl_anchor_parent(L, st, anchor, below);
+    }
     nl_anchor_parent(L, st, anchor, nl_current_scope(st)->group);
     nl_anchor_parent(L, st, anchor, nl_hooks_group(st));
     return nl_callback_new(L, st, cell, run_backward, "Function", NL_LIFE_SCOPE);

@@ -369,7 +369,11 @@ void nl_anchor_promise(lua_State *L, nl_state *st,
 void nl_anchor_hold(nl_state *st, neap_tensor *t); /* a handle dies: late hooks stay; never raises */
 uint64_t nl_group_of(lua_State *L, nl_state *st, neap_tensor *t); /* may make a joined anchor */
 void nl_anchor_handle(lua_State *L, nl_state *st, nl_handle *h,
-                      int idx);                                    /* sets the user value of the handle */
+                      int idx); /* sets the user value of the handle */
+/* Of a pass from t[0 ... n-1] with create_graph: theirs and the hooks'. Pushes its anchor, which must live meanwhile, or
+ * nil. */
+uint64_t nl_group_push(lua_State *L, nl_state *st, neap_tensor *const *t, int n);
+void nl_anchor_result(lua_State *L, nl_state *st, nl_handle *h, int idx, uint64_t pass); /* of such a pass */
 void nl_anchor_leaves(lua_State *L, nl_state *st, uint64_t group); /* leaf handles, after create_graph */
 uint64_t nl_hooks_group(nl_state *st); /* of the saved-tensors hooks in force, 0 */
 

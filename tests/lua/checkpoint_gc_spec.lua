@@ -210,6 +210,31 @@ describe("with the collector forced", function()
     end
   end)
 
+  it("hooks and pairs live as long as what needs them", function()
+    local function by(k) return function(t) return t * k end end
+    local function half(t) return t / 2 end
+    force_gc.begin(true)
+    local x = leaf(3, 0.5)
+    for _, k in ipairs { 2, 3, 5 } do x:register_hook(by(k)) end
+    local function branch(f, pair_k)
+      local before = f(x)
+      before.grad_fn:register_hook(function(g) return { g[1] * 7 } end)
+      return neap.saved_tensors_hooks(by(pair_k), by(1 / pair_k), function() return ck(neap.sin, before):exp() end)
+    end
+    (branch(half, 2) + branch(half, 4)):sum():backward()
+    local a = leaf(3, 0.5)
+    local y = neap.saved_tensors_hooks(by(2), half, function() return a * a * a end)
+    local z = neap.saved_tensors_hooks(by(4), by(0.25), function() return a:sin() end)
+    local g = neap.saved_tensors_hooks(by(8), by(0.125), neap.grad, { y:sum(), z:sum() }, a, { create_graph = true })
+    y, z = nil, nil -- luacheck: ignore
+    local gg = neap.grad(g:sum(), a)
+    force_gc.finish()
+    local u = leaf(3, 0.5)
+    ;((u / 2):sin():exp() * 2):sum():backward()
+    assert.is_true(neap.allclose(u.grad * 210, x.grad, { rtol = 1e-14 }))
+    assert.is_true(neap.allclose(u:detach() * 6 - u:detach():sin(), gg, { rtol = 1e-14 }))
+  end)
+
   it("a group, and two backwards through a kept graph", function()
     local x = leaf()
     local y, z = ck(function(t)

@@ -186,6 +186,7 @@ describe("non-reentrant checkpoint", function()
   --- Storages alive when the gradients of the three inner squares are there.
   local function series(checkpointed, keep)
     local x = leaf(100)
+    collectgarbage()
     local before = storages() - 1
     local seen = {}
     local function f(t)

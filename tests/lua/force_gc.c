@@ -84,11 +84,17 @@ static void hook(lua_State *L, lua_Debug *ar)
     f->collecting = false;
 }
 
+/* luaL_Buffer asks for itself and gives up at once. Its blocks are large and no objects, which come with a type. */
+static bool may_be_buffer(const void *p, size_t old, size_t size)
+{
+    return size > LUAL_BUFFERSIZE && (p || old == 0);
+}
+
 static void *refusing(void *user, void *p, size_t old, size_t size)
 {
     force *f = user;
     if (size && (!p || size > old)) { /* the collection in between frees and shrinks */
-        f->refused = wanted(f) && !f->collecting && !f->refused;
+        f->refused = wanted(f) && !f->collecting && !f->refused && !may_be_buffer(p, old, size);
         if (f->refused) {
             f->emergencies++;
             return NULL;
