@@ -187,6 +187,7 @@ $(BUILD)/examples/script: examples/embed/script.c $(BUILD)/libneap-lua.so
 # emulator itself is never instrumented for the thread sanitizer (it tells it what happens), nor for UBSan.
 EMU := $(BUILD)/cudaemu
 EMU_SRC := $(wildcard tests/cudaemu/*.cpp)
+CUDA_SRC := $(sort $(wildcard core/cuda/*.cu))
 EMU_FLAGS := -std=c++17 -g -Wall -Wextra -Wpedantic -Werror -Wno-unknown-pragmas -fPIC -ffp-contract=off -Icore -Itests/cudaemu
 define emu_variant # name, compiler, flags of kernels, of the emulator, of the link
 $(EMU)/$(1)/%.o: tests/cudaemu/%.cpp
@@ -198,6 +199,14 @@ $(EMU)/$(1)/%.o: tests/cudaemu/%.cu
 $(EMU)/$(1)/selftest $(EMU)/$(1)/selftest_blas: %: %.o $(EMU_SRC:tests/cudaemu/%.cpp=$(EMU)/$(1)/%.o)
 	$$(call say,LINK)
 	$(Q)$(2) $(5) $$^ -o $$@ -ldl
+# The plug-in's sources, as the emulated device.
+$(EMU)/$(1)/%.o: core/cuda/%.cu | $(GENERATED_H)
+	$$(call say,EMU)
+	$(Q)$(2) $$(EMU_FLAGS) -Icore/cuda -I$(GEN) -fvisibility=hidden $(3) -MMD -MP -x c++ -c $$< -o $$@
+$(EMU)/$(1)/libneap-cudaemu.so: $(CUDA_SRC:core/cuda/%.cu=$(EMU)/$(1)/%.o) $(EMU_SRC:tests/cudaemu/%.cpp=$(EMU)/$(1)/%.o)
+	$$(call say,LINK)
+	$(Q)$(2) -shared $(5) $$^ -o $$@ -ldl -Wl,--exclude-libs,ALL
+-include $(CUDA_SRC:core/cuda/%.cu=$(EMU)/$(1)/%.d)
 -include $(EMU)/$(1)/selftest.d $(EMU)/$(1)/selftest_blas.d $(EMU_SRC:tests/cudaemu/%.cpp=$(EMU)/$(1)/%.d)
 endef
 $(eval $(call emu_variant,plain,g++,-O2,-O2,))
@@ -206,8 +215,21 @@ $(eval $(call emu_variant,asan,g++,-O1 -fsanitize=address$(comma)undefined -fno-
 $(eval $(call emu_variant,tsan,clang++,-O1 -fsanitize=thread,-O2 -DNP_EMU_TSAN,-fsanitize=thread))
 
 NVCC ?= $(shell command -v nvcc)
-NVCC_FLAGS := -std=c++17 -O3 -lineinfo -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 --threads 2 \
+# No contraction, as for the CPU.
+NVCC_FLAGS := -std=c++17 -O3 -fmad=false -lineinfo -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 --threads 2 \
   -Icore -Xcompiler -Wall,-Wextra,-Werror -Werror all-warnings
+# The plug-in for GPUs. It needs no CUDA library to be opened: the runtime is linked in, the driver is asked for.
+$(BUILD)/cuda/%.o: core/cuda/%.cu | $(GENERATED_H)
+	$(call say,NVCC)
+	$(Q)$(NVCC) $(NVCC_FLAGS) -Icore/cuda -I$(GEN) -Xcompiler -fPIC,-fvisibility=hidden -MD -MF $(@:.o=.d) -c $< -o $@
+$(BUILD)/libneap-cuda.so: $(CUDA_SRC:core/cuda/%.cu=$(BUILD)/cuda/%.o)
+	$(call say,LINK)
+	$(Q)$(NVCC) -shared -cudart static $^ -o $@ -Xlinker --exclude-libs,ALL -ldl
+-include $(CUDA_SRC:core/cuda/%.cu=$(BUILD)/cuda/%.d)
+# The device of tests, where a plug-in is looked for.
+$(BUILD)/libneap-cudaemu.so: $(EMU)/plain/libneap-cudaemu.so
+	$(call say,COPY)
+	$(Q)cp $< $@
 $(EMU)/nvcc/%: tests/cudaemu/%.cu tests/cudaemu/selftest_kernels.h core/cuda/np_cuda.h
 	$(call say,NVCC)
 	$(Q)$(NVCC) $(NVCC_FLAGS) $< -o $@ $(if $(findstring blas,$@),-lcublasLt)
@@ -258,7 +280,7 @@ docs:
 	$(Q)$(LUA) tools/docs.lua
 
 FORMATTED = $(wildcard core/*.[ch] core/*/*.[ch] core/ops/cpu/*.[ch] bindings/*.[ch] tests/core/*.[ch] tests/fuzz/*.[ch] \
-  tests/lua/*.c bench/*.[ch] examples/embed/*.[ch] core/cuda/*.cu tests/cudaemu/*.h tests/cudaemu/*.cpp tests/cudaemu/*.cu)
+  tests/lua/*.c bench/*.[ch] examples/embed/*.[ch] core/cuda/*.cu core/cuda/*.h tests/cudaemu/*.h tests/cudaemu/*.cpp tests/cudaemu/*.cu)
 format:
 	clang-format -i $(FORMATTED)
 

@@ -73,7 +73,7 @@ typedef struct np_plugin_row { /* the last has op NULL */
 } np_plugin_row;
 
 typedef struct np_device_facts {
-    char name[128];
+    char name[256];
     int major, minor; /* compute capability */
     int processors;   /* multiprocessors */
     int64_t memory, memory_free;

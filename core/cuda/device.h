@@ -1,0 +1,33 @@
+/* device.h - one CUDA device of one context, and how its failures are told. */
+#ifndef NP_CUDA_DEVICE_H
+#define NP_CUDA_DEVICE_H
+
+#include "np_cuda.h"
+#include "tensor/plugin.h"
+
+/* All work of a context on a device goes through its stream, so it happens in the order of asking. */
+struct np_gpu {
+    int index;
+    cudaStream_t stream;
+    char why[400]; /* of the last failure */
+};
+
+/* Did the call succeed? If not, `why` has the call, the error's name and meaning, file and line. */
+bool np_succeeds(np_gpu *gpu, cudaError_t e, const char *call, const char *file, int line);
+#define NP_TRY(gpu, call) np_succeeds(gpu, call, #call, __FILE__, __LINE__)
+
+static inline np_gpu *np_gpu_of(const np_call *k) { return static_cast<np_gpu *>(k->device); }
+
+/* What a kernel function returns after its launches: 0, or -1 with the core told. */
+static inline int np_done(const np_call *k, bool ok)
+{
+    if (!ok) k->host->fail(k->ctx, NEAP_E_DEVICE, np_gpu_of(k)->why);
+    return ok ? 0 : -1;
+}
+
+/* The kernels of each file: op name and function. plugin.cu puts them together. */
+extern const np_plugin_row np_rows_pointwise[];
+
+bool np_move(void *device, const np_operand *to, const np_operand *from);
+
+#endif

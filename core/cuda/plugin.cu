@@ -1,0 +1,135 @@
+/* plugin.cu - the CUDA plug-in: what tensor/plugin.h asks for.
+ *
+ * Compiled by nvcc this is libneap-cuda.so, compiled against the emulator libneap-cudaemu.so. No CUDA library is
+ * needed to open it: the runtime is linked in, and the driver is looked for when somebody asks how many devices there
+ * are. */
+#include <cstdio>
+#include <cstring>
+#include <new>
+#include <vector>
+
+#include "device.h"
+
+bool np_succeeds(np_gpu *gpu, cudaError_t e, const char *call, const char *file, int line)
+{
+    if (e == cudaSuccess) return true;
+    const char *name = strrchr(file, '/');
+    snprintf(gpu->why, sizeof gpu->why, "%s: %s (%.120s, %s:%d)", cudaGetErrorName(e), cudaGetErrorString(e), call,
+             name ? name + 1 : file, line);
+    (void)cudaGetLastError(); /* or the next call would report it again */
+    return false;
+}
+
+static int count(char *why, size_t n)
+{
+    int devices = 0, driver = 0; /* an error leaves them as they are */
+    cudaError_t e = cudaGetDeviceCount(&devices);
+    if (e == cudaSuccess && devices > 0) return devices;
+    (void)cudaGetLastError();
+    if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) snprintf(why, n, "no driver is installed");
+    else if (e == cudaErrorInsufficientDriver)
+        snprintf(why, n, "the driver is too old: it knows CUDA %d.%d, this plug-in needs %d.%d", driver / 1000,
+                 driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    else if (e == cudaErrorNoDevice || e == cudaSuccess) snprintf(why, n, "there is a driver, but no device");
+    else snprintf(why, n, "%s: %s", cudaGetErrorName(e), cudaGetErrorString(e));
+    return 0;
+}
+
+static bool enter(np_gpu *gpu) { return NP_TRY(gpu, cudaSetDevice(gpu->index)); }
+
+static void *open_device(int index, char *why, size_t n)
+{
+    np_gpu *gpu = new (std::nothrow) np_gpu();
+    if (!gpu) {
+        snprintf(why, n, "out of memory");
+        return nullptr;
+    }
+    gpu->index = index;
+    if (enter(gpu) && NP_TRY(gpu, cudaStreamCreateWithFlags(&gpu->stream, cudaStreamNonBlocking))) return gpu;
+    snprintf(why, n, "%s", gpu->why);
+    delete gpu;
+    return nullptr;
+}
+
+static void close_device(void *device)
+{
+    np_gpu *gpu = static_cast<np_gpu *>(device);
+    if (enter(gpu)) (void)cudaStreamDestroy(gpu->stream);
+    delete gpu;
+}
+
+static void *allocate(void *device, size_t bytes)
+{
+    np_gpu *gpu = static_cast<np_gpu *>(device);
+    void *p = nullptr;
+    return enter(gpu) && NP_TRY(gpu, cudaMalloc(&p, bytes)) ? p : nullptr;
+}
+
+/* The device may still be using what the core has done with: cudaFree waits for it. */
+static void release(void *device, void *p, size_t)
+{
+    np_gpu *gpu = static_cast<np_gpu *>(device);
+    if (enter(gpu)) (void)NP_TRY(gpu, cudaFree(p));
+}
+
+static bool synchronize(void *device)
+{
+    np_gpu *gpu = static_cast<np_gpu *>(device);
+    return NP_TRY(gpu, cudaStreamSynchronize(gpu->stream));
+}
+
+/* The host's memory is ordinary, so the runtime stages it; after a copy to the host its bytes must be there. */
+static bool copy(void *device, void *dst, const void *src, size_t bytes, bool to, bool from)
+{
+    np_gpu *gpu = static_cast<np_gpu *>(device);
+    cudaMemcpyKind kind = to && from ? cudaMemcpyDeviceToDevice
+                          : to       ? cudaMemcpyHostToDevice
+                                     : cudaMemcpyDeviceToHost;
+    return enter(gpu) && NP_TRY(gpu, cudaMemcpyAsync(dst, src, bytes, kind, gpu->stream)) &&
+           (kind == cudaMemcpyDeviceToDevice || synchronize(device));
+}
+
+static bool facts(void *device, np_device_facts *out)
+{
+    np_gpu *gpu = static_cast<np_gpu *>(device);
+    cudaDeviceProp p;
+    size_t unused = 0, all = 0;
+    if (!enter(gpu) || !NP_TRY(gpu, cudaGetDeviceProperties(&p, gpu->index)) ||
+        !NP_TRY(gpu, cudaMemGetInfo(&unused, &all)) || !NP_TRY(gpu, cudaDriverGetVersion(&out->driver)) ||
+        !NP_TRY(gpu, cudaRuntimeGetVersion(&out->runtime)))
+        return false;
+    snprintf(out->name, sizeof out->name, "%s", p.name);
+    out->major = p.major;
+    out->minor = p.minor;
+    out->processors = p.multiProcessorCount;
+    out->memory = (int64_t)all;
+    out->memory_free = (int64_t)unused;
+    return true;
+}
+
+static const char *why(void *device) { return static_cast<np_gpu *>(device)->why; }
+
+/* One list of all kernels, put together when the library is opened. */
+static std::vector<np_plugin_row> all_rows()
+{
+    std::vector<np_plugin_row> all;
+    for (const np_plugin_row *rows : {np_rows_pointwise})
+        for (; rows->op; rows++) all.push_back(*rows);
+    all.push_back({nullptr, nullptr});
+    return all;
+}
+
+#ifdef __CUDACC__
+#define PLUGIN_NAME "cuda"
+#else
+#define PLUGIN_NAME "cudaemu"
+#endif
+
+extern "C" __attribute__((visibility("default"))) const np_plugin *neap_plugin(uint32_t abi)
+{
+    static const std::vector<np_plugin_row> rows = all_rows();
+    static const np_plugin plugin = {NP_PLUGIN_ABI, sizeof(np_plugin), PLUGIN_NAME, count, open_device,
+                                     close_device, allocate, release, copy, np_move, synchronize, facts,
+                                     why, rows.data()};
+    return abi == NP_PLUGIN_ABI ? &plugin : nullptr;
+}
