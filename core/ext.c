@@ -75,10 +75,7 @@ neap_dtype neap_x_default_dtype(neap_ctx *c)
     return e ? (neap_dtype)e->value : NEAP_FLOAT32;
 }
 
-int neap_x_default_device(neap_ctx *c)
-{
-    return np_default_device(c);
-}
+int neap_x_default_device(neap_ctx *c) { return np_default_device(c); }
 
 np_error neap_x_error_take(neap_ctx *c) { return np_error_take(c); }
 void neap_x_error_restore(neap_ctx *c, np_error e) { np_error_restore(c, e); }

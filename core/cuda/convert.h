@@ -52,10 +52,15 @@ template <class H> struct np_store_half {
     static __host__ __device__ __forceinline__ H from(double v) { return from(np_to_odd(v)); }
     static __host__ __device__ __forceinline__ H from(int64_t v) { return from(np_int_to_odd(v)); }
 };
-template <> struct np_store<np_f16> : np_store_half<np_f16> {};
-template <> struct np_store<np_b16> : np_store_half<np_b16> {};
+template <> struct np_store<np_f16> : np_store_half<np_f16> {
+};
+template <> struct np_store<np_b16> : np_store_half<np_b16> {
+};
 template <> struct np_store<np_truth> {
-    template <class W> static __host__ __device__ __forceinline__ np_truth from(W v) { return {(uint8_t)(v != 0)}; }
+    template <class W> static __host__ __device__ __forceinline__ np_truth from(W v)
+    {
+        return {(uint8_t)(v != 0)};
+    }
 };
 template <class I> struct np_store_int {
     static __host__ __device__ __forceinline__ I from(int64_t v) { return (I)v; }
@@ -63,16 +68,21 @@ template <class I> struct np_store_int {
     static __host__ __device__ __forceinline__ I from(double v)
     {
         const bool is_signed = (I)-1 < (I)0;
-        const double above = is_signed ? (double)((uint64_t)1 << (sizeof(I) * 8 - 1)) : 256.0; /* uint8 alone is not */
+        const double above =
+            is_signed ? (double)((uint64_t)1 << (sizeof(I) * 8 - 1)) : 256.0; /* uint8 alone is not */
         const double low = is_signed ? -above : 0.0;
         const I least = is_signed ? (I)((uint64_t)1 << (sizeof(I) * 8 - 1)) : (I)0;
         return v != v ? (I)0 : v < low ? least : v >= above ? (I)~least : (I)v;
     }
 };
-template <> struct np_store<int64_t> : np_store_int<int64_t> {};
-template <> struct np_store<int32_t> : np_store_int<int32_t> {};
-template <> struct np_store<int8_t> : np_store_int<int8_t> {};
-template <> struct np_store<uint8_t> : np_store_int<uint8_t> {};
+template <> struct np_store<int64_t> : np_store_int<int64_t> {
+};
+template <> struct np_store<int32_t> : np_store_int<int32_t> {
+};
+template <> struct np_store<int8_t> : np_store_int<int8_t> {
+};
+template <> struct np_store<uint8_t> : np_store_int<uint8_t> {
+};
 
 template <class T> struct np_is {
     typedef T type;

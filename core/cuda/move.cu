@@ -23,7 +23,8 @@ template <class T> __global__ void copy_elements(T *to, const T *from, np_walk<2
     }
 }
 
-template <class T> static cudaError_t launch_copy(np_gpu *gpu, void *to, const void *from, const np_walk<2> &w)
+template <class T>
+static cudaError_t launch_copy(np_gpu *gpu, void *to, const void *from, const np_walk<2> &w)
 {
     return np_launch(copy_elements<T>, np_blocks(w.n), NP_BLOCK, 0, gpu->stream, static_cast<T *>(to),
                      static_cast<const T *>(from), w);
@@ -31,7 +32,8 @@ template <class T> static cudaError_t launch_copy(np_gpu *gpu, void *to, const v
 
 static cudaError_t copy_bits(np_gpu *gpu, size_t size, void *to, const void *from, const np_walk<2> &w)
 {
-    if (w.dense()) return cudaMemcpyAsync(to, from, size * (size_t)w.n, cudaMemcpyDeviceToDevice, gpu->stream);
+    if (w.dense())
+        return cudaMemcpyAsync(to, from, size * (size_t)w.n, cudaMemcpyDeviceToDevice, gpu->stream);
     switch (size) {
     case 1: return launch_copy<uint8_t>(gpu, to, from, w);
     case 2: return launch_copy<uint16_t>(gpu, to, from, w);
@@ -53,8 +55,9 @@ bool np_move(void *device, const np_operand *to, const np_operand *from)
         return np_with_dtype(from->dtype, [&](auto f) {
             typedef typename decltype(t)::type To;
             typedef typename decltype(f)::type From;
-            return NP_TRY(gpu, np_launch(convert_elements<To, From>, np_blocks(w.n), NP_BLOCK, 0, gpu->stream,
-                                         static_cast<To *>(to->data), static_cast<const From *>(from->data), w));
+            return NP_TRY(gpu,
+                          np_launch(convert_elements<To, From>, np_blocks(w.n), NP_BLOCK, 0, gpu->stream,
+                                    static_cast<To *>(to->data), static_cast<const From *>(from->data), w));
         });
     });
 }

@@ -14,8 +14,8 @@ bool np_succeeds(np_gpu *gpu, cudaError_t e, const char *call, const char *file,
 {
     if (e == cudaSuccess) return true;
     const char *name = strrchr(file, '/');
-    snprintf(gpu->why, sizeof gpu->why, "%s: %s (%.120s, %s:%d)", cudaGetErrorName(e), cudaGetErrorString(e), call,
-             name ? name + 1 : file, line);
+    snprintf(gpu->why, sizeof gpu->why, "%s: %s (%.120s, %s:%d)", cudaGetErrorName(e), cudaGetErrorString(e),
+             call, name ? name + 1 : file, line);
     (void)cudaGetLastError(); /* or the next call would report it again */
     return false;
 }
@@ -26,10 +26,11 @@ static int count(char *why, size_t n)
     cudaError_t e = cudaGetDeviceCount(&devices);
     if (e == cudaSuccess && devices > 0) return devices;
     (void)cudaGetLastError();
-    if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) snprintf(why, n, "no driver is installed");
+    if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
+        snprintf(why, n, "no driver is installed");
     else if (e == cudaErrorInsufficientDriver)
-        snprintf(why, n, "the driver is too old: it knows CUDA %d.%d, this plug-in needs %d.%d", driver / 1000,
-                 driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+        snprintf(why, n, "the driver is too old: it knows CUDA %d.%d, this plug-in needs %d.%d",
+                 driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
     else if (e == cudaErrorNoDevice || e == cudaSuccess) snprintf(why, n, "there is a driver, but no device");
     else snprintf(why, n, "%s: %s", cudaGetErrorName(e), cudaGetErrorString(e));
     return 0;
@@ -128,8 +129,8 @@ static std::vector<np_plugin_row> all_rows()
 extern "C" __attribute__((visibility("default"))) const np_plugin *neap_plugin(uint32_t abi)
 {
     static const std::vector<np_plugin_row> rows = all_rows();
-    static const np_plugin plugin = {NP_PLUGIN_ABI, sizeof(np_plugin), PLUGIN_NAME, count, open_device,
-                                     close_device, allocate, release, copy, np_move, synchronize, facts,
-                                     why, rows.data()};
+    static const np_plugin plugin = {
+        NP_PLUGIN_ABI, sizeof(np_plugin), PLUGIN_NAME, count, open_device, close_device, allocate, release,
+        copy,          np_move,           synchronize, facts, why,         rows.data()};
     return abi == NP_PLUGIN_ABI ? &plugin : nullptr;
 }

@@ -36,7 +36,8 @@ template <int K> struct np_walk {
     }
 };
 
-template <int K> np_walk<K> np_walk_over(int ndim, const int64_t *shape, const np_operand *const (&operand)[K])
+template <int K>
+np_walk<K> np_walk_over(int ndim, const int64_t *shape, const np_operand *const (&operand)[K])
 {
     np_walk<K> w = {};
     w.n = 1;
@@ -71,6 +72,7 @@ static inline unsigned np_blocks(int64_t n)
     return (unsigned)(blocks < 1 ? 1 : blocks > 65535 ? 65535 : blocks);
 }
 #define NP_EACH(i, n) \
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += (int64_t)gridDim.x * blockDim.x)
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n); \
+         i += (int64_t)gridDim.x * blockDim.x)
 
 #endif

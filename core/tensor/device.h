@@ -45,7 +45,7 @@ int np_plugin_devices(neap_ctx *c, const char *name, char *why, size_t n);
 np_device *np_device_at(neap_ctx *c, int index); /* NULL with E-DEVICE */
 int np_default_device(neap_ctx *c); /* of what says no device: neap.device, else NEAP_DEVICE, else the CPU */
 void np_operand_of(np_operand *v, const neap_tensor *t); /* t may be NULL */
-bool np_devices_init(neap_ctx *c);                 /* device 0 */
+bool np_devices_init(neap_ctx *c);                       /* device 0 */
 void np_devices_close(neap_ctx *c);
 
 /* What this layer calls and does not own (ops/registry.c): the index of an op, -1 if there is none. */
