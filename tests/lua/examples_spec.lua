@@ -9,12 +9,12 @@ local function have(path)
   return file ~= nil
 end
 
--- What an example prints, on the data file of that name.
-local function output(example, name, arguments)
-  local path = folder .. "/" .. name
+-- What an example prints, on the data file of that path.
+local function output(example, path, arguments, environment)
   if not have(path) then return nil, path .. " is absent" end
   if not have(program) then return nil, program .. " is not built" end
-  local pipe = assert(io.popen(("'%s' examples/%s.lua '%s' %s 2>&1"):format(program, example, path, arguments or "")))
+  local pipe = assert(io.popen(("%s '%s' examples/%s.lua '%s' %s 2>&1"):format(environment or "", program,
+    example, path, arguments or "")))
   local text = pipe:read "a"
   assert(pipe:close(), text)
   return text
@@ -22,7 +22,7 @@ end
 
 describe("examples", function()
   it("lynx_hare: the least squares fit of the Lotka-Volterra equations", function()
-    local text, why = output("lynx_hare", "lynx_hare.csv")
+    local text, why = output("lynx_hare", folder .. "/lynx_hare.csv")
     if not text then return pending(why) end
     local numbers = {}
     for n in text:gsub("round[^\n]*\n", ""):gsub("in 1900[^\n]*\n", ""):gmatch "%d+%.%d+" do
@@ -34,9 +34,18 @@ describe("examples", function()
     assert.is_true(numbers[5] <= 0.0490, text)
   end)
 
+  -- Under valgrind, which makes a call of every fused multiply-add, the products are the baseline's, and a twentieth of
+  -- the names is learned from: that is enough to be better than counting letters (2.823).
   it("names: better than counting pairs of letters after one epoch", function()
-    local text, why = output("names", "names.txt", "1")
+    local path, limit, environment = folder .. "/names.txt", 2.25, nil
+    if os.getenv "NEAP_TEST_VALGRIND" and have(path) then
+      local fewer = os.tmpname()
+      os.execute(("awk 'NR %% 20 == 1' '%s' > '%s'"):format(path, fewer))
+      finally(function() os.remove(fewer) end)
+      path, limit, environment = fewer, 2.823, "NEAP_ISA=baseline"
+    end
+    local text, why = output("names", path, "1", environment)
     if not text then return pending(why) end
-    assert.is_true(tonumber(text:match "held out (%d+%.%d+)") < 2.25, text)
+    assert.is_true(tonumber(text:match "held out (%d+%.%d+)") < limit, text)
   end)
 end)
