@@ -74,10 +74,19 @@ static bool give_floats(np_sampler *s, double lo, double hi, double gap, int lay
                         const int64_t *shape)
 {
     neap_tensor *t = blank(s, s->dtype, layout, ndim, shape);
-    for (int64_t i = 0; t && i < t->numel; i++) {
-        double v = np_s_uniform(s, lo, hi);
-        if (fabs(v) < gap) v = v < 0 ? v - gap : v + gap;
-        np_store_double(s->dtype, element(t, i), v);
+    if (!t) return false;
+    /* Row by row, converted in runs: tests fill millions of elements. */
+    const int64_t size = (int64_t)np_itemsize(t), row = ndim ? shape[ndim - 1] : 1;
+    const int64_t step = ndim ? t->stride[ndim - 1] * size : size;
+    enum { RUN = 64 };
+    double v[RUN];
+    for (int64_t i = 0, n; i < t->numel; i += n) {
+        n = row - i % row < RUN ? row - i % row : RUN;
+        for (int64_t k = 0; k < n; k++) {
+            v[k] = np_s_uniform(s, lo, hi);
+            if (fabs(v[k]) < gap) v[k] = v[k] < 0 ? v[k] - gap : v[k] + gap;
+        }
+        np_convert(s->dtype, element(t, i), step, NEAP_FLOAT64, v, sizeof *v, n);
     }
     return give(s, t);
 }
