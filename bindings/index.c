@@ -314,8 +314,8 @@ static neap_tensor *value_operand(lua_State *L, nl_state *st, nl_handle *made, c
     return made->t;
 }
 
-/* The value of a graph goes into a tensor that has none: the window of x becomes v, and x gets the graph. A plain
- * copy into the view would leave x without it. */
+/* The value of a graph goes into a tensor that has none and is no view: the window of x becomes v, and x gets the
+ * graph, in one op. */
 static neap_tensor *write_window(cursor *c, neap_tensor *x, neap_tensor *v)
 {
     np_frame f = {0}, put = {0};
@@ -347,11 +347,12 @@ static void write_key(lua_State *L, nl_state *st, bool accumulate)
     } else {
         bool graph = neap_requires_grad(v) && !neap_requires_grad(x) && neap_grad_enabled(st->c);
         if (accumulate) y = nl_call(st, "add_", &f, (neap_tensor *[]){c.t, v}, 2);
-        else if (graph && c.t != x) y = write_window(&c, x, v);
+        else if (graph && c.t != x && !(x->graph & NP_HAS_BASE)) y = write_window(&c, x, v);
         else y = nl_call(st, "copy_", &f, (neap_tensor *[]){c.t, v}, 2);
     }
     if (!y) nl_raise(L, st, "index");
     neap_free(y);
+    if (!neap_x_renew_view(st->c, x)) nl_raise(L, st, "index"); /* written through another view of its base */
     if (st->n_callbacks && x->ag) nl_anchor_handle(L, st, lua_touserdata(L, 1), 1);
 }
 

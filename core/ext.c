@@ -84,6 +84,8 @@ neap_tensor *neap_x_alias(neap_tensor *t) { return np_tensor_alias(t); }
 
 void neap_x_filled(neap_tensor *t) { np_origin_of_bytes(t); }
 
+bool neap_x_renew_view(neap_ctx *c, neap_tensor *t) { return np_renew_view(c, t); }
+
 bool neap_x_set_data(neap_ctx *c, neap_tensor *t, neap_tensor *src)
 {
     if (np_pending(c)) return false;

@@ -43,6 +43,9 @@ NEAP_API void neap_x_filled(neap_tensor *t);        /* its bytes were just writt
 /* t takes over the storage and geometry of src (an nn.Module that moves keeps its parameters' identity);
  * its gradient is dropped. False with an error pending. */
 NEAP_API bool neap_x_set_data(neap_ctx *c, neap_tensor *t, neap_tensor *src);
+/* After a write into t's memory through another view: a view gets its place in the graph anew. False with an error
+ * pending. */
+NEAP_API bool neap_x_renew_view(neap_ctx *c, neap_tensor *t);
 NEAP_API void neap_x_collect_cycles(neap_ctx *c);
 NEAP_API bool neap_x_dtype_parse(const char *name, neap_dtype *out);
 NEAP_API double neap_x_load_double(neap_dtype t, const void *p);

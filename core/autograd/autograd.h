@@ -197,6 +197,8 @@ static inline bool np_record_end(np_frame *f, const np_op_facts *facts, struct n
 }
 /* An in-place op on a differentiable view: the base is rewritten, the view gets a new place in the graph. */
 bool np_write_through_view(np_frame *f);
+/* A view whose base got a new place in the graph (somebody wrote into it) gets its own anew, from the base. */
+bool np_renew_view(neap_ctx *c, neap_tensor *x);
 /* engine.c: the call of a composite op. */
 bool np_run_parts(np_frame *f);
 

@@ -210,12 +210,12 @@ static bool accumulate(np_pass *p, neap_tensor **buf, neap_tensor *g)
     return true;
 }
 
-/* A leaf's .grad takes the pass's total: over if nobody else holds it, else as a copy. */
-static bool accumulate_leaf(np_pass *p, neap_tensor *leaf, neap_tensor **total)
+/* x.grad takes the pass's total: over if nobody else holds it, else as a copy. */
+static bool add_to_grad(np_pass *p, neap_tensor *x, neap_tensor **total)
 {
     neap_ctx *c = p->c;
     neap_tensor *g = *total, *next;
-    np_autograd *ag = leaf->ag;
+    np_autograd *ag = x->ag;
     *total = NULL;
     if (ag->grad && !p->facts.create_graph) {
         next = call2(c, NP_OPX_add_, ag->grad, g);
@@ -230,7 +230,7 @@ static bool accumulate_leaf(np_pass *p, neap_tensor *leaf, neap_tensor **total)
     if (!next) return false;
     if (next->st->category != NEAP_GRAD && next->st->category != NEAP_USER)
         np_storage_set_category(next->st, NEAP_GRAD);
-    return np_put_grad(c, leaf, next);
+    return np_put_grad(c, x, next);
 }
 
 /* ---- hooks */
@@ -297,8 +297,10 @@ static bool run_hooks_on(np_pass *p, np_hook *const *head, np_record *r)
             return false;
         h = next_hook(head, id, last);
     }
-    for (np_hook *h = *head; h; h = h->next)
-        if (h->retain && r->buf[h->out_nr] && neap_set_grad(p->c, h->retain, r->buf[h->out_nr])) return false;
+    for (np_hook *h = *head; h; h = h->next) {
+        neap_tensor *total = h->retain ? np_hold_ref(r->buf[h->out_nr]) : NULL;
+        if (total && !add_to_grad(p, h->retain, &total)) return false;
+    }
     return true;
 }
 
@@ -559,14 +561,22 @@ bool np_run_parts(np_frame *f)
 
 /* ---- running one node */
 
+/* Has target i got its gradient from elsewhere: as a leaf, by retain_grad, or for being named before? */
+static bool has_its_grad(const np_pass *p, int i)
+{
+    bool done = is_leaf_node(p->targets[i].node) || p->inputs[i]->ag->retains_grad;
+    for (int k = 0; k < i; k++) done = done || p->inputs[k] == p->inputs[i];
+    return done;
+}
+
 static bool capture(np_pass *p, np_record *r)
 {
     for (int i = 0; !p->captured && i < p->n_targets;
          i++) { /* backward with inputs: results get a .grad, too */
         neap_tensor *g = p->targets[i].node == r->node ? r->buf[p->targets[i].out_nr] : NULL;
-        if (!g || is_leaf_node(r->node)) continue;
+        if (!g || has_its_grad(p, i)) continue;
         neap_tensor *total = np_hold_ref(g);
-        if (!accumulate_leaf(p, p->inputs[i], &total)) return false;
+        if (!add_to_grad(p, p->inputs[i], &total)) return false;
     }
     for (int i = 0; i < p->n_targets; i++)
         if (p->captured && p->targets[i].node == r->node && r->buf[p->targets[i].out_nr])
@@ -675,10 +685,11 @@ static bool run_backward(np_pass *p, np_record *r)
 static bool run_leaf(np_pass *p, np_record *r)
 {
     if (p->captured || (p->targets && !r->target)) return true;
+    if (!np_requires_grad(r->node->leaf)) return true; /* not any more, since the op was recorded */
     /* A backward inside a checkpointed function is an effect: its recompute does not repeat it on outer leaves. */
     np_ambient_entry *again = np_ambient_get(p->c, NP_AMB_RECOMPUTE);
     if (again && again->value && r->node->leaf->st->id < (uint64_t)again->value) return true;
-    return accumulate_leaf(p, r->node->leaf, &r->buf[0]);
+    return add_to_grad(p, r->node->leaf, &r->buf[0]);
 }
 
 static bool run_record(np_pass *p, np_record *r)

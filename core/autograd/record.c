@@ -45,6 +45,23 @@ bool np_pack_results(np_frame *f, const np_op *impl, struct neap_node *n)
     return true;
 }
 
+bool np_renew_view(neap_ctx *c, neap_tensor *x)
+{
+    if (!(x->graph & NP_HAS_BASE) || !np_grad_on(c)) return true;
+    neap_tensor *base = x->ag->base;
+    if (!np_requires_grad(base) || base->ag->node == x->ag->base_node) return true;
+    np_frame window = {.c = c, .op = np_ops[NP_OPX_as_strided], .in = &base, .n_in = 1};
+    window.attr[0] = (np_attr){.v = x->shape, .n = x->ndim, .has = 1};
+    window.attr[1] = (np_attr){.v = x->stride, .n = x->ndim, .has = 1};
+    window.attr[2] = (np_attr){.i = x->offset, .has = 1};
+    if (!np_dispatch(&window)) return false;
+    neap_tensor *v = window.out[0];
+    np_set_identity(x, v->ag->node, v->ag->out_nr);
+    x->ag->base_node = base->ag->node;
+    np_frame_drop(&window);
+    return true;
+}
+
 /* x (a view of base) is written in place: w = the op on a clone of x; base's window := w; x = that window. */
 bool np_write_through_view(np_frame *f)
 {
@@ -80,16 +97,7 @@ bool np_write_through_view(np_frame *f)
     ok = ok && np_dispatch(&put);
     np_frame_drop(&put);
     np_drop(w);
-    np_frame window = {.c = c, .op = np_ops[NP_OPX_as_strided], .in = args, .n_in = 1};
-    for (int k = 0; k < 3; k++) window.attr[k] = put.attr[k];
-    ok = ok && np_dispatch(&window);
-    if (ok) {
-        neap_tensor *v = window.out[0];
-        np_set_identity(x, v->ag->node, v->ag->out_nr);
-        x->ag->base_node = base->ag ? base->ag->node : NULL;
-    }
-    np_frame_drop(&window);
-    if (!ok) return false;
+    if (!ok || !np_renew_view(c, x)) return false;
     f->out[0] = np_hold_ref(x);
     return true;
 }

@@ -242,6 +242,72 @@ describe("a view that was made a leaf", function()
   end)
 end)
 
+describe("writing into a view", function()
+  local function leaf(list) return neap.tensor(list, { dtype = "float64", requires_grad = true }) end
+
+  -- x[2] is column 2 of b: its place is counted in b's memory, not in that of a copy of x.
+  it("that is transposed or begins late, and gets its graph by it, writes where the view is", function()
+    local v, b = leaf { 1, 2, 3 }, neap.zeros(3, 3, { dtype = "float64" })
+    local x = b:t()
+    x[1], x[2] = v * v, v * 3
+    assert.is_true(neap.equal(b, { { 1, 3, 0 }, { 4, 6, 0 }, { 9, 9, 0 } }))
+    local y = b[{ {}, 3 }]
+    y[2] = v[1]
+    assert.is_true(neap.equal(b[{ {}, 3 }], { 0, 1, 0 }))
+    x = b:t();
+    (x * x):sum():backward()
+    assert.is_true(neap.equal(v.grad, { 4 + 18 + 2, 32 + 36, 108 + 54 })) -- 4 v^3 + 18 v, and 2 v[1]
+  end)
+
+  it("leaves the view itself fit for use, masks and ranges included", function()
+    local v, h = leaf { 1, 2, 3 }, leaf { { 1, 2, 3 }, { 4, 5, 6 }, { 7, 8, 9 } } * 1
+    local x = h:t()
+    x[1] = v
+    x[{ {}, 3 }] = 0
+    x[{ { 2, 3 }, neap.tensor { 1 } }] = 5;
+    (x * x):sum():backward()
+    assert.is_true(neap.equal(x, { { 1, 2, 0 }, { 5, 5, 0 }, { 5, 6, 0 } }))
+    assert.is_true(neap.equal(v.grad, { 2, 4, 0 }))
+  end)
+end)
+
+describe("the gradient of a result", function()
+  local x, h
+  before_each(function()
+    x = neap.tensor({ 1.0, 2.0 }, { requires_grad = true })
+    h = x * 2
+    h:retain_grad()
+  end)
+
+  it("is counted once when it is kept and named", function()
+    (h * h):sum():backward(nil, { inputs = { h, x, h } })
+    assert.is_true(neap.equal(h.grad, { 4, 8 }))
+    assert.is_true(neap.equal(x.grad, { 8, 16 }))
+  end)
+
+  it("adds up over passes, as a leaf's does", function()
+    local s = (h * h):sum()
+    s:backward(nil, { retain_graph = true })
+    s:backward()
+    assert.is_true(neap.equal(h.grad, { 8, 16 }))
+  end)
+
+  it("is no memory of the pass: changing it in a hook changes no other gradient", function()
+    x:register_hook(function() h.grad:zero_() end);
+    (h * 1 + h):sum():backward()
+    assert.is_true(neap.equal(x.grad, { 4, 4 }))
+  end)
+end)
+
+it("a leaf that was frozen after its op was recorded is given no gradient", function()
+  local a, b = neap.ones(2, { requires_grad = true }), neap.ones(2, { requires_grad = true })
+  local s = (a * b):sum()
+  a.requires_grad = false
+  s:backward()
+  assert.is_nil(a.grad)
+  assert.is_true(neap.equal(b.grad, { 1, 1 }))
+end)
+
 describe("an empty list", function()
   it("is a shape of 0 dimensions where a shape is needed", function()
     assert.equal(0, neap.ones(1):reshape({}).ndim)
