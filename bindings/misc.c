@@ -93,7 +93,7 @@ static int64_t filled_handles(const nl_state *st)
 
 static int device_arg(lua_State *L, nl_state *st, const char *fn)
 {
-    return lua_isnoneornil(L, 1) ? 0 : nl_check_device(L, st, 1, fn);
+    return lua_isnoneornil(L, 1) ? neap_x_default_device(st->c) : nl_check_device(L, st, 1, fn);
 }
 
 static int memory_stats(lua_State *L)

@@ -32,6 +32,7 @@ static void push_library(lua_State *L, nl_state *st)
     nl_open_selective(L, st);
     nl_open_group(L, st);
     nl_open_misc(L, st);
+    nl_open_device(L, st);
     nl_open_watch(L, st);
     nl_open_optim(L, st);
     nl_open_files(L, st);

@@ -407,6 +407,7 @@ void nl_open_group(lua_State *L, nl_state *st);
 bool nl_can_stop(void *user);
 const char *nl_changed(lua_State *L, nl_state *st, neap_code code); /* what a mismatch error adds, or "" */
 void nl_open_misc(lua_State *L, nl_state *st);
+void nl_open_device(lua_State *L, nl_state *st);
 extern const char *const nl_categories[]; /* SAME-ORDER neap_category */
 /* watch.c. Pushes a watch (core/autograd/watch.h), which guard g, on top before, keeps alive; its entry's id, 0: the
  * error is pending. */

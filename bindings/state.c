@@ -128,7 +128,12 @@ void nl_switch(lua_State *L, nl_state *st)
 
 /* ---- collector */
 
-static int64_t live_bytes(const nl_state *st) { return st->c->devices[0]->mem.live; }
+static int64_t live_bytes(const nl_state *st)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < st->c->n_devices; i++) sum += st->c->devices[i]->mem.live;
+    return sum;
+}
 
 static void full_collection(lua_State *L, nl_state *st)
 {

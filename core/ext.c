@@ -77,6 +77,29 @@ neap_dtype neap_x_default_dtype(neap_ctx *c)
 
 int neap_x_default_device(neap_ctx *c) { return np_default_device(c); }
 
+int neap_x_plugin_devices(neap_ctx *c, const char *name, char *why, size_t n)
+{
+    return np_plugin_devices(c, name, why, n);
+}
+
+bool neap_x_device_facts(neap_ctx *c, int device, np_device_facts *out)
+{
+    const np_device *d = np_device_at(c, device);
+    if (!d) return false;
+    const np_plugin *p = d->backend.plugin;
+    if (!p) return np_fail(c, NEAP_E_DEVICE, "%s is no device of a plug-in: nothing is known of it", d->name);
+    memset(out, 0, sizeof *out);
+    return p->facts(d->backend.user, out) || np_fail(c, NEAP_E_DEVICE, "%s", p->why(d->backend.user));
+}
+
+bool neap_x_synchronize(neap_ctx *c, int device)
+{
+    const np_device *d = np_device_at(c, device);
+    const np_plugin *p = d ? d->backend.plugin : NULL;
+    return d && (!p || p->synchronize(d->backend.user) ||
+                 np_fail(c, NEAP_E_DEVICE, "%s", p->why(d->backend.user)));
+}
+
 np_error neap_x_error_take(neap_ctx *c) { return np_error_take(c); }
 void neap_x_error_restore(neap_ctx *c, np_error e) { np_error_restore(c, e); }
 

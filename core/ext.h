@@ -33,6 +33,11 @@ NEAP_API void neap_x_note(neap_ctx *c, uint64_t id, const char *where, const cha
 NEAP_API neap_dtype neap_x_default_dtype(neap_ctx *c); /* of float factories */
 NEAP_API int neap_x_default_device(neap_ctx *c);
 
+/* ---- devices of plug-ins: tensor/plugin.h. False with an error: not a device of a plug-in, or it says why. */
+NEAP_API int neap_x_plugin_devices(neap_ctx *c, const char *name, char *why, size_t n);
+NEAP_API bool neap_x_device_facts(neap_ctx *c, int device, np_device_facts *out);
+NEAP_API bool neap_x_synchronize(neap_ctx *c, int device); /* nothing to wait for on the CPU */
+
 /* ---- errors */
 NEAP_API np_error neap_x_error_take(neap_ctx *c);
 NEAP_API void neap_x_error_restore(neap_ctx *c, np_error e);

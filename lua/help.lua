@@ -487,7 +487,8 @@ help.internal = {
   set_category = "accounting", set_data = "Module:to", isatty = "neap.progress",
   terminal_width = "neap.progress", dtypes = "Module:to",
   watch_begin = "neap.profile, neap.memory", watch_running = "neap.memory.report", memory_holders = "neap.memory",
-  collect_all = "neap.detect_leaks",
+  collect_all = "neap.detect_leaks", plugin_devices = "neap.cuda", device_facts = "neap.cuda",
+  synchronize = "neap.cuda",
 }
 
 --- What to do about an error, by its code.

@@ -14,7 +14,7 @@ core.set_translate(function(...) return require("neap.translate").text(...) end)
 local parts = {
   nn = "neap.nn", optim = "neap.optim", data = "neap.data", checkpoint = "neap.checkpoint", plot = "neap.plot",
   log = "neap.log", progress = "neap.progress", pp = "neap.pp", save_state = "neap.state", load_state = "neap.state",
-  summary = "neap.nn.summary", profile = "neap.profile", memory = "neap.memory", detect_leaks = "neap.detect_leaks",
+  summary = "neap.nn.summary", profile = "neap.profile", memory = "neap.memory", detect_leaks = "neap.detect_leaks", cuda = "neap.cuda",
 }
 
 setmetatable(neap, {
@@ -39,7 +39,7 @@ end
 
 -- A name that is not here: perhaps in a part, perhaps misspelt.
 local function elsewhere(name)
-  for _, part in ipairs { "nn", "optim", "data" } do
+  for _, part in ipairs { "nn", "optim", "data", "cuda" } do
     if rawget(require(parts[part]), name) ~= nil then return ("neap.%s.%s"):format(part, name) end
   end
   if neap.methods[name] then return ("x:%s(...)"):format(name) end

@@ -420,7 +420,9 @@ static NP_APART void consume_operands(np_back *b, np_frame *f)
 
 neap_tensor *np_back_call(np_back *b, np_frame *f)
 {
-    bool ok = np_dispatch(f), temps = false;
+    bool temps = false;
+    if (b->g[0]) f->dev = b->g[0]->st->dev; /* of what is made from numbers alone */
+    bool ok = np_dispatch(f);
     if (ok) own_results(b, f);
     for (ptrdiff_t i = 0; i < f->n_in; i++) temps |= f->in[i] && f->in[i]->temp;
     if (temps) consume_operands(b, f);

@@ -20,12 +20,23 @@ void np_origin_of_bytes(neap_tensor *t)
     enum { FRONT = 65536 };
     const np_ambient_entry *e = np_ambient_get(t->c, NP_AMB_ORIGIN);
     size_t n = (size_t)t->numel * np_itemsize(t);
-    if (!e || !t->contiguous || !t->st->dev->backend.host_memory) return;
+    if (!e || !t->contiguous) return;
+    if (n > FRONT) n = FRONT;
+    void *fetched = NULL;
+    if (!t->st->dev->backend.host_memory) {
+        fetched = np_obj_new(t->c, n + 1);
+        if (!fetched || !np_fetch(t->c, t->st->dev, fetched, np_ptr(t), n)) {
+            np_forgive(t->c, NULL);
+            if (fetched) np_obj_free(t->c, fetched, n + 1);
+            return;
+        }
+    }
     np_hash h;
     np_hash_init(&h);
     np_hash_add(&h, t->shape, sizeof *t->shape * t->ndim);
-    np_hash_add(&h, np_ptr(t), n < FRONT ? n : FRONT);
+    np_hash_add(&h, fetched ? fetched : np_ptr(t), n);
     t->origin = np_hash_done(&h) | 2;
+    if (fetched) np_obj_free(t->c, fetched, n + 1);
 }
 
 /* t when `ok`, else NULL and t dropped: the end of every factory. */

@@ -551,6 +551,7 @@ end)
 
 describe("device states", function()
   it("of the CPU alone are empty; lists are applied pair by pair", function()
+    local _ <close> = neap.device("cpu")
     local ids, states = checkpoint.get_device_states(leaf(), { leaf(), 3 }, nil, "s")
     assert.same({ {}, {} }, { ids, states })
     checkpoint.set_device_states({}, {})

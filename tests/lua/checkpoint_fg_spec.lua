@@ -250,6 +250,7 @@ describe("G: random streams and ambient state", function()
   end)
 
   it("ck-G7 get_device_states: the host contributes nothing, in nested tables too", function()
+    local _ <close> = neap.device("cpu")
     local x = neap.ones(2)
     local ids, states = checkpoint.get_device_states(x, { x, { x, 3 } }, nil, "text")
     assert.same({}, ids)
