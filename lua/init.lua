@@ -14,7 +14,8 @@ core.set_translate(function(...) return require("neap.translate").text(...) end)
 local parts = {
   nn = "neap.nn", optim = "neap.optim", data = "neap.data", checkpoint = "neap.checkpoint", plot = "neap.plot",
   log = "neap.log", progress = "neap.progress", pp = "neap.pp", save_state = "neap.state", load_state = "neap.state",
-  summary = "neap.nn.summary", profile = "neap.profile", memory = "neap.memory", detect_leaks = "neap.detect_leaks", cuda = "neap.cuda",
+  summary = "neap.nn.summary", profile = "neap.profile", memory = "neap.memory", detect_leaks = "neap.detect_leaks",
+  cuda = "neap.cuda",
 }
 
 setmetatable(neap, {

@@ -4,12 +4,16 @@
 --   NEAP_FORCE_GC=recompute|everywhere lua5.4 tests/run.lua BUILD [asan]     specs of checkpoints alone, with the
 --                                            collector run at every op of a recompute, or at every op at all
 --
+--   NEAP_DEVICE=cudaemu lua5.4 tests/run.lua BUILD      the Lua specs, with that device for whatever names none
+--
 -- One line per program, the whole output of those that fail, and "N passed, N failed" as the last line. The exit
 -- status is 1 when anything failed or nothing ran. A program that dies counts its missing tests as failed.
 
 local build, sanitizer = ...
 build = build or "build"
 local force_gc = os.getenv "NEAP_FORCE_GC"
+local device = os.getenv "NEAP_DEVICE"
+local core_too = not force_gc and (not device or device == "cpu") -- tests in C name their devices
 local passed, failed, skipped = 0, 0, 0
 
 local function lines_of(command)
@@ -98,7 +102,7 @@ local function run_lua(spec)
   report(name, n_ok, n_bad, n_skip, output, note)
 end
 
-for _, source in ipairs(force_gc and {} or lines_of("LC_ALL=C ls tests/core/test_*.c 2>/dev/null")) do
+for _, source in ipairs(not core_too and {} or lines_of("LC_ALL=C ls tests/core/test_*.c 2>/dev/null")) do
   run_c(build .. "/tests/" .. source:match("([^/]+)%.c$"))
 end
 if sanitizer ~= "tsan" then
