@@ -5224,7 +5224,7 @@ function neap.nn.RMSNorm(size, options) end
 
 --- `nn.Sequential(a, b, ...)`
 ---
---- Modules applied one after another, or not at all. or nn.Sequential{a, b, ...}. Any callables; modules among them register as 1, 2, ...
+--- modules applied one after another; also nn.Sequential{a, b, ...}. The parts are any callables; modules among them register as 1, 2, ...
 ---@param a any
 ---@param b any
 ---@param ... any
@@ -5232,7 +5232,7 @@ function neap.nn.Sequential(a, b, ...) end
 
 --- `nn.Identity()`
 ---
---- Modules applied one after another, or not at all. gives back what it gets.
+--- gives back what it gets.
 function neap.nn.Identity() end
 
 --- `nn.Embedding(count, dim, {padding_idx = nil, base = 1, dtype = nil, device = nil})`

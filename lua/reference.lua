@@ -3144,13 +3144,13 @@ return {
       name = "nn.Sequential",
       section = "modules",
       signature = "nn.Sequential(a, b, ...)",
-      text = "Modules applied one after another, or not at all. or nn.Sequential{a, b, ...}. Any callables; modules among them register as 1, 2, ...",
+      text = "modules applied one after another; also nn.Sequential{a, b, ...}. The parts are any callables; modules among them register as 1, 2, ...",
     },
     {
       name = "nn.Identity",
       section = "modules",
       signature = "nn.Identity()",
-      text = "Modules applied one after another, or not at all. gives back what it gets.",
+      text = "gives back what it gets.",
     },
     {
       name = "nn.Embedding",

@@ -165,7 +165,7 @@ local lua_sources = {
   { file = "lua/nn/activation.lua", section = "modules", owners = {} },
   { file = "lua/nn/dropout.lua", section = "modules", owners = {}, head = true },
   { file = "lua/nn/norm.lua", section = "modules", owners = {}, head = true },
-  { file = "lua/nn/container.lua", section = "modules", owners = {}, head = true },
+  { file = "lua/nn/container.lua", section = "modules", owners = {} },
   { file = "lua/nn/embedding.lua", section = "modules", owners = {}, head = true },
   { file = "lua/nn/loss.lua", section = "modules", owners = {} },
   { file = "lua/nn/init_functions.lua", section = "modules", owners = { init = "nn.init." } },

@@ -4,7 +4,8 @@ local module = require "neap.nn.module"
 
 local Sequential = module.Module "Sequential"
 
---- nn.Sequential(a, b, ...) or nn.Sequential{a, b, ...}. Any callables; modules among them register as 1, 2, ...
+--- nn.Sequential(a, b, ...): modules applied one after another; also nn.Sequential{a, b, ...}. The parts are any
+-- callables; modules among them register as 1, 2, ...
 function Sequential:init(...)
   local first = ...
   local list = { ... }
