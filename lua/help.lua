@@ -342,8 +342,10 @@ assert(last:sum():item() == 4)]] },
     "Bytes: live, peak, reserved, cached, limit, by = {param =, grad =, optimizer =, saved =, temp =, workspace =, "
     .. "staging =, user =}, peak_by, scratch (the most that kernels packed operands into since reset_peak: not in live "
     .. "or peak, as it depends on threads and OpenBLAS); counts: storages, handles, nodes, slots, regions, scopes, "
-    .. "functions. Tensors outside a scope that no name holds any more are live until Lua collects them: for a "
-    .. "comparison, call collectgarbage() before neap.reset_peak().",
+    .. "functions, and of checkpoint markers (values to recompute) and pass_entries (values recomputed and not yet "
+    .. "fetched); moved = {to_host =, to_device =}, bytes of saved values that were offloaded; collections of Lua's "
+    .. "garbage that Neap asked for, and collection_seconds. Tensors outside a scope that no name holds any more "
+    .. "are live until Lua collects them: for a comparison, call collectgarbage() before neap.reset_peak().",
     [[print(neap.memory_stats().live)]] },
   { "neap.reset_peak", "neap.reset_peak([device])", "The peak starts anew at what is live.", [[neap.reset_peak()]] },
   { "neap.memory_limit", "neap.memory_limit(device, bytes[, fn, ...]) -> results | guard",
