@@ -16,7 +16,7 @@ translate.names = {
   empty_like = "neap.empty(x.shape)", rand_like = "neap.rand(x.shape)", randn_like = "neap.randn(x.shape)",
   randint_like = "neap.randint(low, high, x.shape)", random_ = "neap.randint(low, high, shape)",
   manual_seed = "neap.seed(n)", inf = "math.huge", nan = "0/0", pi = "math.pi",
-  bool = 'x:to("bool")', cpu = 'x:to("cpu")', type = "x.dtype", dim = "x.ndim",
+  cuda = 'x:to("cuda")', bool = 'x:to("bool")', cpu = 'x:to("cpu")', type = "x.dtype", dim = "x.ndim",
   nelement = "x:numel()", tolist = "x:totable()", numpy = "x:totable()", T = "x:t()", mT = "x:transpose(-2, -1)",
   swapaxes = "x:transpose(a, b)", swapdims = "x:transpose(a, b)", ravel = "x:flatten()", view_as = "x:view(y.shape)",
   reshape_as = "x:reshape(y.shape)", ["repeat"] = "x:tile(...)", concat = "neap.cat(list, dim)",
@@ -37,6 +37,7 @@ translate.names = {
   -- training
   lr_scheduler = "lr = optim.schedule.cosine{...} in the optimizer's options",
   DataLoader = "data.loader(dataset, options)", TensorDataset = "data.tensors(x, y)",
+  random_split = "ids = neap.randperm(n), then data.tensors(x[ids:narrow(1, 1, k)], ...) for each part",
 }
 for name, dtype in pairs(translate.dtypes) do
   if not translate.names[name] then translate.names[name] = ("x:to(%q)"):format(dtype) end
