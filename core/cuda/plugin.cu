@@ -114,7 +114,7 @@ static const char *why(void *device) { return static_cast<np_gpu *>(device)->why
 static std::vector<np_plugin_row> all_rows()
 {
     std::vector<np_plugin_row> all;
-    for (const np_plugin_row *rows : {np_rows_pointwise})
+    for (const np_plugin_row *rows : {np_rows_pointwise, np_rows_reduce})
         for (; rows->op; rows++) all.push_back(*rows);
     all.push_back({nullptr, nullptr});
     return all;
@@ -130,7 +130,7 @@ extern "C" __attribute__((visibility("default"))) const np_plugin *neap_plugin(u
 {
     static const std::vector<np_plugin_row> rows = all_rows();
     static const np_plugin plugin = {
-        NP_PLUGIN_ABI, sizeof(np_plugin), PLUGIN_NAME, count, open_device, close_device, allocate, release,
-        copy,          np_move,           synchronize, facts, why,         rows.data()};
+        NP_PLUGIN_ABI, sizeof(np_plugin), PLUGIN_NAME, count, open_device, close_device, allocate,   release,
+        copy,          np_move,           synchronize, facts, why,         rows.data(),  np_step_run};
     return abi == NP_PLUGIN_ABI ? &plugin : nullptr;
 }

@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-#define NP_PLUGIN_ABI 1u
+#define NP_PLUGIN_ABI 2u
 
 /* An attribute of a call: what is no tensor. */
 typedef struct np_attr {
@@ -72,6 +72,40 @@ typedef struct np_plugin_row { /* the last has op NULL */
     np_device_kernel kernel;
 } np_plugin_row;
 
+/* ---- sweeps over a list of tensors: optimizer steps, norms, clipping (ops/optim.c has the rules) */
+
+enum { NP_STEP_ARRAYS = 5, NP_STEP_GRAIN = 4096 /* elements of a device's chunk */ };
+
+typedef enum np_step_kind {
+    NP_STEP_ADAMW,
+    NP_STEP_SGD,
+    NP_STEP_RMSPROP,
+    NP_STEP_ADAGRAD,
+    NP_STEP_NORM, /* partial: of each chunk the sum of (k[0] x)^2 */
+    NP_STEP_MAX,  /* partial: of each chunk the largest |x|, NaN if there is one */
+    NP_STEP_SCALE,
+    NP_STEP_CLAMP
+} np_step_kind;
+
+/* One parameter: its arrays (parameter, gradient, state ...), contiguous, all of numel > 0 elements. */
+typedef struct np_step_entry {
+    char *a[NP_STEP_ARRAYS];
+    neap_dtype t[NP_STEP_ARRAYS];
+    int64_t numel, first_chunk, chunks;
+    neap_tensor *orig[NP_STEP_ARRAYS],
+        *used[NP_STEP_ARRAYS]; /* the core's; used: orig or a contiguous copy of it */
+} np_step_entry;
+
+typedef struct np_step {
+    np_step_kind kind;
+    int n, n_arrays, writes; /* writes: bit k: array k is written */
+    int64_t chunks;
+    double k[8]; /* constants of the rule */
+    int flags;   /* SGD: 1 nesterov, 2 first, 4 momentum; AdamW: 1 amsgrad; RMSprop: 1 centered, 4 momentum */
+    double *partial; /* NORM, MAX: one number a chunk; on the device, for a device's step */
+    np_step_entry *e;
+} np_step;
+
 typedef struct np_device_facts {
     char name[256];
     int major, minor; /* compute capability */
@@ -98,6 +132,7 @@ typedef struct np_plugin {
     bool (*facts)(void *device, np_device_facts *out);
     const char *(*why)(void *device); /* of the last failure: the call, its error's name, file and line */
     const np_plugin_row *kernels;
+    bool (*step)(void *device, const np_step *s); /* all entries are on the device */
 } np_plugin;
 
 /* The one symbol that a plug-in exports. NULL: it does not know this version. */
