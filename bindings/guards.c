@@ -712,8 +712,10 @@ static int64_t check_bytes(lua_State *L, nl_state *st, int idx)
         int64_t n = nl_check_integer(L, st, idx, "memory_limit", "the limit");
         if (n >= 0) return n;
     } else if (lua_type(L, idx) == LUA_TSTRING) {
+        const char *text = lua_tostring(L, idx);
         char *end;
-        double v = strtod(lua_tostring(L, idx), &end);
+        double v = strtod(text, &end);
+        if (end == text) v = -1; /* no number, which is not 0 */
         while (*end == ' ') end++;
         for (size_t i = 0; i < sizeof units / sizeof *units; i++)
             if (!strcmp(end, units[i].unit) && v >= 0 && v * units[i].factor < 9e18)

@@ -53,6 +53,16 @@ static void device_drop(neap_ctx *c, np_device *d)
     np_obj_free(c, d, sizeof *d);
 }
 
+/* What NEAP_DEVICE names. Not there: the CPU, and the error waits in the new context. */
+static int find_wanted(neap_ctx *c, const char *name)
+{
+    int found = neap_device_find(c, name);
+    if (found >= 0) return found;
+    np_error e = np_error_take(c);
+    np_fail(c, e.code, "NEAP_DEVICE: %s", e.message);
+    return 0;
+}
+
 bool np_devices_init(neap_ctx *c)
 {
     static const neap_backend cpu = {.size = sizeof cpu, .name = "cpu", .host_memory = true};
@@ -63,9 +73,7 @@ bool np_devices_init(neap_ctx *c)
         for (int level = c->isa; level >= 0 && !d->kern[i]; level--) d->kern[i] = np_cpu_kernels[i][level];
     np_kernels_complete(d, d);
     const char *want = getenv("NEAP_DEVICE");
-    int found =
-        want && *want ? neap_device_find(c, want) : 0; /* not there: the error waits in the new context */
-    c->default_device = found > 0 ? found : 0;
+    c->default_device = want && *want ? find_wanted(c, want) : 0;
     return true;
 }
 

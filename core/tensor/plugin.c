@@ -75,7 +75,8 @@ static const np_plugin *get_plugin(const char *name, char *why, size_t n)
     void *symbol = dlsym(lib, NP_PLUGIN_SYMBOL);
     memcpy(&get, &symbol, sizeof get);
     const np_plugin *p = symbol ? get(NP_PLUGIN_ABI) : NULL;
-    if (!p || p->abi != NP_PLUGIN_ABI || p->size != sizeof *p)
+    if (!symbol) snprintf(why, n, "the library that was opened for %s is no plug-in of Neap", name);
+    else if (!p || p->abi != NP_PLUGIN_ABI || p->size != sizeof *p)
         snprintf(why, n, "the plug-in of %s is of another version of Neap", name);
     else if (strcmp(p->name, name) != 0)
         snprintf(why, n, "the plug-in that was found is for %s, not %s", p->name, name);

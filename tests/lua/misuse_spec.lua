@@ -158,6 +158,31 @@ describe("the environment", function()
     end
     os.remove(script)
   end)
+
+  it("is named where it asks for a device or a library that is none", function()
+    local script = os.tmpname()
+    local f <close> = assert(io.open(script, "w"))
+    f:write('local neap = require "neap"\nneap.ones(2, { device = "cuda" })\n')
+    f:flush()
+    for setting, text in pairs {
+      ["NEAP_DEVICE=gpu"] = "NEAP_DEVICE: there is no device 'gpu': this context has cpu [E-DEVICE]",
+      ["NEAP_CUDA_PLUGIN=libc.so.6"] = "the library that was opened for cuda is no plug-in of Neap",
+      ["NEAP_CUDA_PLUGIN=/no/file"] = "/no/file: cannot open",
+      ["NEAP_CUDA_PLUGIN=" .. script] = "the plug-in of cuda cannot be opened: " .. script,
+    } do
+      local p <close> = io.popen(("%s '%s' %s 2>&1"):format(setting, os.getenv "NEAP_PROGRAM" or "build/neap", script))
+      local out = p:read("a")
+      assert.truthy(out:find(text, 1, true), out)
+      assert.truthy(out:find("E-DEVICE", 1, true), out)
+    end
+    os.remove(script)
+  end)
+
+  it("a memory limit without a number is refused, not taken for none", function()
+    for _, text in ipairs { "", " ", "MiB", " GiB" } do
+      refused("E-ARG", neap.memory_limit, "cpu", text, function() end)
+    end
+  end)
 end)
 
 describe("a tensor hook", function()
