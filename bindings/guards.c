@@ -20,7 +20,6 @@ static void begin_guard(lua_State *L, nl_state *st, nl_guard *g, const char *wha
 
 nl_guard *nl_guard_new(lua_State *L, nl_state *st, const char *what)
 {
-    nl_register_thread(L, st);
     nl_guard *g = lua_newuserdatauv(L, sizeof *g, 2);
     begin_guard(L, st, g, what);
     nl_set_metatable(L, &st->k_guard);
@@ -32,7 +31,6 @@ nl_guard *nl_guard_reuse(lua_State *L, nl_state *st, const char *what)
 {
     nl_guard *g = st->spare;
     if (g) {
-        nl_register_thread(L, st);
         lua_rawgetp(L, LUA_REGISTRYINDEX, &st->k_spare);
         lua_pushboolean(L, 0);
         lua_rawsetp(L, LUA_REGISTRYINDEX, &st->k_spare);

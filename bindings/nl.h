@@ -351,7 +351,6 @@ void nl_guard_body(lua_State *L, nl_state *st, int guard);
 void nl_check_depth(lua_State *L, nl_state *st, int units);
 int nl_depth(nl_state *st);
 bool nl_asleep(void *user, const void *owner);
-void nl_register_thread(lua_State *L, nl_state *st);
 void nl_check_body(lua_State *L, nl_state *st, int idx, const char *what);
 /* Into the search of nl_capture_find go the functions of the op modes in force; the anchor holds them, too. */
 void nl_modes_keep(lua_State *L, nl_state *st, int anchor);

@@ -79,7 +79,7 @@ static bool registered(lua_State *L, nl_state *st, const void *thread)
     return known;
 }
 
-void nl_register_thread(lua_State *L, nl_state *st)
+static void register_thread(lua_State *L, nl_state *st)
 {
     if (L == st->main || registered(L, st, L)) return; /* the main thread never dies */
     neap_x_pop_owner(st->c, L);                        /* of a dead coroutine that lay at the same address */
@@ -118,10 +118,10 @@ void nl_switch(lua_State *L, nl_state *st)
         neap_x_touch(st->c);
         return;
     }
+    register_thread(L, st); /* before it can own an entry: who comes back to it must find it known */
     lua_pushthread(L);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &st->k_current);
     st->L = L;
-    if (st->c->ambient.n && L != st->main && !registered(L, st, L)) neap_x_pop_owner(st->c, L);
     neap_x_run(st->c, L);
     nl_rewatch(st);
 }
@@ -378,7 +378,7 @@ nl_state *nl_state_new(lua_State *L, neap_ctx *c, unsigned flags)
     }
     st->ops = ops;
     attach(st, c ? c : made, !c);
-    nl_register_thread(L, st);
+    register_thread(L, st);
     nl_log_opening(st);
     if (neap_error(st->c)) nl_raise(L, st, NULL); /* NEAP_DEVICE is not there */
     return st;

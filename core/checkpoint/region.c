@@ -226,7 +226,7 @@ static void leave(neap_region *r)
     if (r->origin_id) np_ambient_pop(r->c, r->origin_id);
     if (r->trace_id) np_ambient_pop(r->c, r->trace_id);
     if (r->ranges_id) np_ambient_pop(r->c, r->ranges_id);
-    if (r->hooks_id) np_ambient_pop(r->c, r->hooks_id);
+    if (r->hooks_id) neap_end(r->c, r->hooks_id); /* it holds the pair */
     r->origin_id = r->trace_id = r->ranges_id = r->hooks_id = 0;
 }
 
@@ -242,6 +242,7 @@ neap_region *neap_region_begin(neap_ctx *c, const neap_region_opts *o, neap_tens
     if (!save_inputs(c, r, inputs, n) || !begin_origins(r, inputs)) goto fail;
     r->hooks_id = np_ambient_push(c, NP_AMB_HOOKS, 0, r->pair, r->name, NULL);
     if (!r->hooks_id) goto fail;
+    r->pair->refs++; /* the entry's: its coroutine may die first, and neap_x_pop_owner end it */
     if (r->preserve_rng) {
         r->ranges_id = np_ambient_push(c, NP_AMB_REGION, 0, &r->ranges, r->name, NULL);
         if (!r->ranges_id) goto fail;

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "autograd/autograd.h"
+#include "ext.h"
 
 typedef struct fixture {
     neap_ctx *c;
@@ -442,9 +443,39 @@ static void every_allocation_may_fail(void **state)
     assert_true(errors > 20);
 }
 
+static int no_recompute(neap_ctx *c, void *user, neap_values *v)
+{
+    (void)user, (void)v;
+    neap_fail(c, NEAP_E_INTERNAL, "nobody asked for it", NULL);
+    return 1;
+}
+
+/* The coroutine dies first: what it has in force ends with it, then its region, once. */
+static void a_region_may_end_after_what_it_had_in_force(void **state)
+{
+    (void)state;
+    fixture f;
+    begin(&f, 3);
+    size_t objects = f.c->obj_live;
+    f.opts.recompute = (neap_fn){.call = no_recompute};
+    for (int before = 0; before < 2; before++) {
+        neap_region *r = neap_region_begin(f.c, &f.opts, &f.x, 1);
+        assert_non_null(r);
+        neap_tensor *y = f3(f.c, f.x);
+        if (before) neap_free(y);
+        neap_x_pop_owner(f.c, f.c->ambient.running);
+        assert_int_equal(f.c->ambient.n, 0);
+        neap_region_end(f.c, r, 0);
+        if (!before) neap_free(y);
+    }
+    assert_int_equal(f.c->obj_live, objects);
+    end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_region_may_end_after_what_it_had_in_force),
         cmocka_unit_test(ck_A1_two_calls_and_the_last_kernel_is_not_run_again),
         cmocka_unit_test(what_is_made_otherwise_is_refused_where_a_gradient_needs_it),
         cmocka_unit_test(ck_B1_sin_alone),

@@ -12,6 +12,57 @@ local function collect()
 end
 
 describe("coroutines", function()
+  -- A thread's memory is soon another thread's: that one must not end what the dead one had in force twice.
+  it("that die inside checkpoints free them once, also when new ones lie where they lay", function()
+    local x, random = leaf(), math.random
+    math.randomseed(3)
+    local function work()
+      checkpoint(function(t)
+        if coroutine.isyieldable() and random() < 0.7 then coroutine.yield() end
+        return t:sin():cos()
+      end, opts, x)
+    end
+    local open = {}
+    for _ = 1, 400 do
+      local what, any = random(5), random(math.max(#open, 1))
+      if what == 1 then
+        work()
+      elseif what == 2 then
+        open[#open + 1] = coroutine.create(function() for _ = 1, random(3) do work() end end)
+        assert(coroutine.resume(open[#open]))
+      elseif what == 3 and open[any] and coroutine.status(open[any]) ~= "dead" then
+        assert(coroutine.resume(open[any]))
+      elseif what == 4 then
+        table.remove(open, open[any] and any)
+      else
+        collectgarbage(random() < 0.3 and "collect" or "step", random(100))
+      end
+    end
+    open = nil -- luacheck: ignore
+    work() -- the coroutine that ran last is known until another one is
+    collect()
+    assert.equal(0, neap.memory_stats().regions)
+  end)
+
+  it("that run a pass keep its modes while others run inside of it", function()
+    local x, enabled = leaf(), nil
+    local function other() coroutine.wrap(function() return neap.ones(2) + 1 end)() end
+    local y = checkpoint(function(t)
+      local u = t:sin()
+      other()
+      return u:sin():sin()
+    end, { use_reentrant = false }, x)
+    local h = y * 2
+    h:register_hook(other)
+    y:register_hook(function() enabled = neap.is_grad_enabled() end)
+    coroutine.wrap(function() h:sum():backward() end)()
+    assert.is_false(enabled)
+    local got = x.grad
+    x.grad = nil;
+    (x:sin():sin():sin() * 2):sum():backward()
+    assert.is_true(neap.equal(got, x.grad))
+  end)
+
   it("a checkpointed forward may yield", function()
     local x = leaf()
     local run = coroutine.wrap(function()
