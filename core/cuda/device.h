@@ -28,6 +28,7 @@ static inline int np_done(const np_call *k, bool ok)
 /* The kernels of each file: op name and function. plugin.cu puts them together. */
 extern const np_plugin_row np_rows_pointwise[];
 extern const np_plugin_row np_rows_reduce[];
+extern const np_plugin_row np_rows_product[];
 
 bool np_move(void *device, const np_operand *to, const np_operand *from);
 bool np_step_run(void *device, const np_step *s);

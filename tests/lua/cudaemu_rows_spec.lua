@@ -1,0 +1,86 @@
+--- Reductions, products and row kernels of the CUDA plug-in, on the emulated device, against the CPU's: sizes around
+-- warps, blocks, tiles and parts, in all layouts. Needs libneap-cudaemu.so; without it there is nothing to test.
+local neap = require "neap"
+
+local has_device = pcall(neap.zeros, { 1 }, { device = "cudaemu" })
+if not has_device then return end
+
+local function close(want, got, rtol, what)
+  got = got:to "cpu"
+  assert.equal(tostring(want.shape), tostring(got.shape), what)
+  assert.equal(want.dtype, got.dtype, what)
+  assert.is_true(neap.allclose(got, want, { rtol = rtol, atol = rtol, equal_nan = true }), what)
+end
+
+--- f of the tensors on the CPU and on the device; no op may have been staged.
+local function same(what, rtol, f, ...)
+  local there, here = {}, { ... }
+  for i, t in ipairs(here) do there[i] = t:to "cudaemu" end
+  local want = table.pack(f(table.unpack(here)))
+  neap.counters(true)
+  local got = table.pack(f(table.unpack(there)))
+  for name, count in pairs(neap.counters()) do
+    if type(count) == "table" then assert.equal(0, count.staged or 0, what .. ": staged " .. name) end
+  end
+  for i = 1, want.n do close(want[i], got[i], rtol, what) end
+end
+
+local function layouts(m, n, dtype)
+  local o = { dtype = dtype or "float32", device = "cpu" }
+  return {
+    rows = neap.randn({ m, n }, o),
+    columns = neap.randn({ n, m }, o):t(),
+    strided = neap.randn({ m, 2, n }, o):select(2, 1),
+  }
+end
+
+describe("on the emulated device", function()
+  before_each(function() neap.seed(1) end)
+
+  it("reductions over rows, columns and all agree with the CPU's", function()
+    for _, size in ipairs { { 3, 5 }, { 1, 31 }, { 7, 33 }, { 2, 1025 }, { 2, 9000 }, { 70, 40 } } do
+      for layout, x in pairs(layouts(size[1], size[2])) do
+        for _, op in ipairs { "sum", "mean", "amax", "amin", "var", "std", "norm", "logsumexp", "any", "all",
+          "count_nonzero" } do
+          local what = ("%s of %d x %d, %s"):format(op, size[1], size[2], layout)
+          same(what, 1e-6, function(t) return t[op](t, 2) end, x)
+          same(what, 1e-6, function(t) return t[op](t, 1) end, x)
+        end
+        for _, op in ipairs { "max", "min", "argmax", "argmin" } do
+          same(op .. " " .. layout, 0, function(t) return t[op](t, 2) end, x)
+        end
+      end
+    end
+  end)
+
+  it("extremes find the first NaN, and the first of equal ones", function()
+    local x = neap.zeros({ 3, 700 }, { device = "cpu" })
+    x[2][300], x[2][600], x[3][10] = 0 / 0, 0 / 0, 1
+    same("max", 0, function(t) return t:max(2) end, x)
+    same("argmin", 0, function(t) return t:argmin(2) end, x)
+  end)
+
+  it("integers add up and multiply as int64", function()
+    local x = neap.arange(1, 5000, { dtype = "int32", device = "cpu" })
+    same("sum", 0, function(t) return t:reshape { 1, -1 }:sum(2), t:reshape { 1, -1 }:prod(2) end, x)
+  end)
+
+  it("products of any shape and layout agree with the CPU's", function()
+    for _, dtype in ipairs { "float32", "float64", "bfloat16", "int32" } do
+      local function random(...)
+        return (neap.randn({ ... }, { dtype = "float32", device = "cpu" }) * 3):to(dtype)
+      end
+      local rtol = dtype == "float64" and 1e-12 or dtype == "bfloat16" and 2e-2 or 1e-5
+      local function matmul(a, b) return a:matmul(b) end
+      for _, s in ipairs { { 1, 1, 1 }, { 5, 7, 3 }, { 65, 17, 70 }, { 2, 300, 5 }, { 64, 16, 64 } } do
+        local m, k, n = table.unpack(s)
+        local what = ("%s %d x %d x %d"):format(dtype, m, k, n)
+        same(what, rtol, matmul, random(m, k), random(k, n))
+        same(what .. ", transposed", rtol, matmul, random(k, m):t(), random(n, k):t())
+        same(what .. ", batches", rtol, matmul, random(2, 1, m, k), random(3, k, n))
+        same(what .. ", linear", rtol, neap.linear, random(2, m, k), random(n, k), random(n))
+      end
+      same("vectors", rtol, function(a, b) return a:matmul(b), b:matmul(a:t()) end, random(4, 50), random(50))
+    end
+  end)
+end)
