@@ -29,6 +29,7 @@ static inline int np_done(const np_call *k, bool ok)
 extern const np_plugin_row np_rows_pointwise[];
 extern const np_plugin_row np_rows_reduce[];
 extern const np_plugin_row np_rows_product[];
+extern const np_plugin_row np_rows_rows[];
 
 bool np_move(void *device, const np_operand *to, const np_operand *from);
 bool np_step_run(void *device, const np_step *s);

@@ -6,6 +6,9 @@
 #include "convert.h"
 #include "device.h"
 
+namespace
+{
+
 enum { BATCH = 30, THREADS = 256 };
 
 struct entry {
@@ -187,6 +190,8 @@ template <class W> static cudaError_t launch(np_gpu *gpu, np_step_kind kind, con
     default: return np_launch(find<W>, blocks, THREADS, 0, gpu->stream, b, kind == NP_STEP_MAX);
     }
 }
+
+} // namespace
 
 /* Parameters in float64 are computed in it, all others in float32: a batch has one of both. */
 bool np_step_run(void *device, const np_step *s)

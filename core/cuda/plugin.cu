@@ -114,7 +114,7 @@ static const char *why(void *device) { return static_cast<np_gpu *>(device)->why
 static std::vector<np_plugin_row> all_rows()
 {
     std::vector<np_plugin_row> all;
-    for (const np_plugin_row *rows : {np_rows_pointwise, np_rows_reduce, np_rows_product})
+    for (const np_plugin_row *rows : {np_rows_pointwise, np_rows_reduce, np_rows_product, np_rows_rows})
         for (; rows->op; rows++) all.push_back(*rows);
     all.push_back({nullptr, nullptr});
     return all;

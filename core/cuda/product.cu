@@ -6,6 +6,9 @@
 #include "convert.h"
 #include "walk.h"
 
+namespace
+{
+
 enum { TILE = 64, DEPTH = 16, SIDE = 4, THREADS = 256 }; /* SIDE x SIDE results a thread */
 
 struct matrix {
@@ -204,5 +207,7 @@ static int run_linear(const np_call *c)
     g.batch = np_walk_over(xb.ndim, xb.shape, {&xb, &one});
     return run(c, g);
 }
+
+} // namespace
 
 const np_plugin_row np_rows_product[] = {{"matmul", run_matmul}, {"linear", run_linear}, {nullptr, nullptr}};

@@ -10,6 +10,9 @@
 #include "convert.h"
 #include "walk.h"
 
+namespace
+{
+
 enum fold {
     SUM,
     PROD,
@@ -449,6 +452,8 @@ static int run_norm(const np_call *c)
     r.k = p;
     return run<real>(c, r);
 }
+
+} // namespace
 
 const np_plugin_row np_rows_reduce[] = {{"sum", run_sum},
                                         {"mean", run_mean},

@@ -83,4 +83,48 @@ describe("on the emulated device", function()
       same("vectors", rtol, function(a, b) return a:matmul(b), b:matmul(a:t()) end, random(4, 50), random(50))
     end
   end)
+
+  --- The result of f for copies of the tensors, and their gradients from g.
+  local function slopes(f)
+    return function(g, ...)
+      local leaves, all = {}, {}
+      for k, t in ipairs { ... } do leaves[k] = t:detach():requires_grad_(true) end
+      local y = f(table.unpack(leaves))
+      y:backward(g)
+      all[1] = y:detach()
+      for _, leaf in ipairs(leaves) do all[#all + 1] = leaf.grad end
+      return table.unpack(all)
+    end
+  end
+
+  it("softmax and log_softmax agree with the CPU's, gradients too", function()
+    for _, dtype in ipairs { "float32", "float64", "float16" } do
+      local rtol = dtype == "float64" and 1e-12 or dtype == "float16" and 4e-3 or 2e-5
+      for _, size in ipairs { { 3, 5 }, { 9, 33 }, { 2, 1100 }, { 40, 6 } } do
+        for layout, x in pairs(layouts(size[1], size[2], dtype)) do
+          local what = ("%s %d x %d, %s: "):format(dtype, size[1], size[2], layout)
+          local g = neap.randn(size, { dtype = dtype, device = "cpu" })
+          for dim = 1, 2 do
+            same(what .. "softmax", rtol, slopes(function(t) return t:softmax(dim) end), g, x)
+            same(what .. "log_softmax", rtol, slopes(function(t) return t:log_softmax(dim) end), g, x)
+          end
+        end
+      end
+    end
+  end)
+
+  it("layer_norm and rms_norm agree with the CPU's, weights and biases too", function()
+    for _, dtype in ipairs { "float32", "float64", "bfloat16" } do
+      local rtol = dtype == "float64" and 1e-11 or dtype == "bfloat16" and 6e-2 or 1e-4
+      for _, size in ipairs { { 3, 5 }, { 50, 33 }, { 2, 1100 }, { 1030, 4 } } do
+        local o = { dtype = dtype, device = "cpu" }
+        local w, b, g = neap.randn({ size[2] }, o), neap.randn({ size[2] }, o), neap.randn(size, o)
+        for layout, x in pairs(layouts(size[1], size[2], dtype)) do
+          local what = ("%s %d x %d, %s: "):format(dtype, size[1], size[2], layout)
+          same(what .. "layer_norm", rtol, slopes(neap.layer_norm), g, x, w, b)
+          same(what .. "rms_norm", rtol, slopes(neap.rms_norm), g, x, w)
+        end
+      end
+    end
+  end)
 end)
