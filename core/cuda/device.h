@@ -26,7 +26,8 @@ static inline int np_done(const np_call *k, bool ok)
 }
 
 /* The kernels of each file: op name and function. plugin.cu puts them together. */
-extern const np_plugin_row np_rows_pointwise[];
+extern const np_plugin_row np_rows_unary[], np_rows_binary[], np_rows_choice[], np_rows_random[],
+    np_rows_index[];
 extern const np_plugin_row np_rows_reduce[];
 extern const np_plugin_row np_rows_product[];
 extern const np_plugin_row np_rows_rows[];

@@ -25,7 +25,9 @@
 #include <utility>
 
 #define NP_DEVICE __device__ __forceinline__
-#ifndef NP_HOST_DEVICE /* also what rng.h and half.h are compiled with */
+#define NP_DEVICE_APART \
+    __device__ __attribute__((noinline)) /* rare ways: compiled once, not into every kernel */
+#ifndef NP_HOST_DEVICE                   /* also what rng.h and half.h are compiled with */
 #define NP_HOST_DEVICE static __host__ __device__ __forceinline__
 #endif
 

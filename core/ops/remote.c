@@ -1,7 +1,7 @@
 /* remote.c - calling kernels on a device that a plug-in brings.
  *
- * Where the plug-in has a kernel, it gets the call in plain C types (tensor/plugin.h). Where it has none, the CPU's
- * kernel works on copies in host memory and the results go back: right, slow, and counted (neap_op_count.staged). The
+ * Where the plug-in has a kernel, it gets the call in plain C types (tensor/plugin.h). Where it has none or hands the call
+ * back, the CPU's kernel works on copies in host memory and the results go back: right, slow, and counted (neap_op_count.staged). The
  * copies are contiguous, and hold the same bits. */
 #include "ops/op.h"
 
@@ -64,14 +64,15 @@ bool np_remote_kernel(np_frame *f)
                  .rng = f->rng,
                  .compute = f->compute,
                  .taken = &list};
-    bool ok = d->remote[impl->index](&k) == 0;
+    int result = d->remote[impl->index](&k);
     for (taken *t; (t = list);) {
         list = t->next;
         np_mem_give_scratch(memory_of(&k), t->p, t->bytes);
         np_obj_free(c, t, sizeof *t);
     }
     if (in != few) np_obj_free(c, in, bytes);
-    return ok || np_fail(c, NEAP_E_INTERNAL, "the kernel of %s failed without saying why", d->name);
+    if (result > 0) return np_staged_kernel(f);
+    return result == 0 || np_fail(c, NEAP_E_INTERNAL, "the kernel of %s failed without saying why", d->name);
 }
 
 /* ---- the CPU's kernels */

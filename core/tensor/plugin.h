@@ -65,7 +65,7 @@ typedef struct np_call {
     void *taken;         /* the host's: what scratch has given */
 } np_call;
 
-typedef int (*np_device_kernel)(const np_call *k); /* 0, or fail has been called */
+typedef int (*np_device_kernel)(const np_call *k); /* 0; -1: fail was called; 1: nothing done, for the CPU */
 
 typedef struct np_plugin_row { /* the last has op NULL */
     const char *op;
