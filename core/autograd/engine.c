@@ -418,11 +418,30 @@ static NP_APART void consume_operands(np_back *b, np_frame *f)
     }
 }
 
+static NP_APART bool numbers_only(const np_frame *f)
+{
+    bool all = f->n_in > 0 && (f->op->tags & NP_POINTWISE);
+    for (int i = 0; i < f->n_in; i++) all = all && f->in[i] && f->in[i]->number;
+    return all;
+}
+
+/* What is computed from numbers alone is a number, too, which goes with tensors of every device. On the way they are values of
+ * their own dtype, float64 or int64, so that nothing is rounded to the default one. */
+static NP_APART bool dispatch_numbers(np_frame *f)
+{
+    for (int i = 0; i < f->n_in; i++) f->in[i]->number = false;
+    bool ok = np_dispatch(f);
+    for (int i = 0; i < f->n_in; i++) f->in[i]->number = true;
+    for (int j = 0; ok && j < f->n_out; j++)
+        if (f->out[j]) f->out[j]->number = true;
+    return ok;
+}
+
 neap_tensor *np_back_call(np_back *b, np_frame *f)
 {
-    bool temps = false;
-    if (b->g[0]) f->dev = b->g[0]->st->dev; /* of what is made from numbers alone */
-    bool ok = np_dispatch(f);
+    bool numbers = f->n_in > 0 && f->in[0] && f->in[0]->number && numbers_only(f), temps = false;
+    if (b->g[0] && !numbers) f->dev = b->g[0]->st->dev; /* of other things made from numbers alone */
+    bool ok = numbers ? dispatch_numbers(f) : np_dispatch(f);
     if (ok) own_results(b, f);
     for (ptrdiff_t i = 0; i < f->n_in; i++) temps |= f->in[i] && f->in[i]->temp;
     if (temps) consume_operands(b, f);

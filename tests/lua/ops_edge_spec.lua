@@ -151,6 +151,11 @@ describe("gradients at edges", function()
     { "sqrt", slope(method "sqrt"), { { 0.0, 4.0, inf } }, { inf, 0.25, 0 } },
     { "log", slope(method "log"), { { 0.0, 2.0, inf } }, { inf, 0.5, 0 } },
     { "exp", slope(method "exp"), { { -inf, 0.0, 1000.0 } }, { 0, 1, inf } },
+    { "lerp by a number, exact to the dtype", slope(function(x) return x:lerp(x:detach() * 0, 0.1) end), { { 2.0 } },
+      { 0.9 } },
+    { "the slope of a power by a number", slope(function(x)
+      return neap.grad((x ^ 2.1):sum(), { x }, { create_graph = true })[1]
+    end), { { 2.0 } }, { 2.1 * 1.1 * 2 ^ 0.1 } },
     { "tanh", slope(method "tanh"), { { inf, -inf, 0.0 } }, { 0, 0, 1 } },
     { "sigmoid", slope(method "sigmoid"), { { 1000.0, -1000.0, 0.0 } }, { 0, 0, 0.25 } },
     { "relu and abs", slope(function(x) return x:relu() + x:abs() end), { { 0.0, 2.0, -2.0 } }, { 0, 2, -1 } },
