@@ -1,7 +1,7 @@
-/* rows.cu - softmax and log_softmax with their gradients, layer_norm and rms_norm with theirs.
+/* rows.cu - softmax and log_softmax, layer_norm and rms_norm, cross_entropy and nll_loss, and their gradients.
  *
  * A row is a block's or, when it is short, a warp's, whose threads go over it as often as the formula needs sums of it.
- * Sums are in float32, of float64 in float64, as on the CPU (ops/softmax.c, ops/norm.c), in a fixed order. */
+ * Sums are in float32, of float64 in float64, as on the CPU (ops/softmax.c, ops/norm.c, ops/loss.c), in a fixed order. */
 #include <cmath>
 
 #include "block.h"
@@ -352,6 +352,204 @@ static int run_rms_norm(const np_call *c) { return norm_op(c, FORWARD, {-1, 0, 1
 static int run_rms_backward(const np_call *c) { return norm_op(c, BACKWARD, {0, 1, 2, -1, -1, 3}); }
 static int run_rms_params(const np_call *c) { return norm_op(c, PARAMS, {0, 1, -1, -1, -1, 2}); }
 
+/* ---- cross_entropy and nll_loss: a row is one label's scores */
+
+struct loss {
+    const void *x;         /* scores; NULL: nll_loss_backward has none */
+    const int64_t *target; /* (N) */
+    const void *g;         /* (1) or (N) */
+    void *y, *lse;         /* losses (N) or their gradient; (N) wide, NULL: nll */
+    np_walk<2> rows;       /* x, y: where a row's class 0 is */
+    int64_t N, C, xs, ys;  /* strides of classes */
+    int64_t base, ignore;
+    int64_t *found; /* labels that are no class, rows that count */
+    int reduction;
+    bool ignores;
+};
+
+NP_DEVICE bool counts(const loss &j, int64_t r) { return !j.ignores || j.target[r] != j.ignore; }
+/* The class of a row, -1: none. */
+NP_DEVICE int64_t class_of(const loss &j, int64_t r)
+{
+    const int64_t t = j.target[r];
+    return !counts(j, r) || t < j.base || t - j.base >= j.C ? -1 : t - j.base;
+}
+
+/* One block. */
+__global__ void check_labels(loss j)
+{
+    int64_t bad = 0, counted = 0;
+    for (int64_t r = threadIdx.x; r < j.N; r += THREADS) {
+        counted += counts(j, r);
+        bad += counts(j, r) && class_of(j, r) < 0;
+    }
+    auto add = [](int64_t a, int64_t b) { return a + b; };
+    bad = np_block_merge(bad, add);
+    counted = np_block_merge(counted, add);
+    if (threadIdx.x > 0) return;
+    j.found[0] = bad;
+    j.found[1] = counted;
+}
+
+/* W losses, one a row. */
+template <class T, int G> __global__ void __launch_bounds__(THREADS) loss_rows(loss j)
+{
+    typedef typename wide<T>::type W;
+    const int lane = (int)(threadIdx.x % G);
+    const int64_t step = (int64_t)gridDim.x * (THREADS / G);
+    for (int64_t r = (int64_t)blockIdx.x * (THREADS / G) + threadIdx.x / G; r < j.N; r += step) {
+        int64_t at[2];
+        j.rows.at(r, at);
+        const int64_t chosen = class_of(j, r);
+        W l = 0;
+        if (j.lse) {
+            W most = -(W)INFINITY, sum = 0;
+            for (int64_t i = lane; i < j.C; i += G) {
+                const W x = get<T>(j.x, at[0] + i * j.xs);
+                most = x > most ? x : most;
+            }
+            most = row_max<G>(most);
+            for (int64_t i = lane; i < j.C; i += G) sum += e_to(get<T>(j.x, at[0] + i * j.xs) - most);
+            sum = row_sum<G>(sum);
+            l = most == (W)INFINITY || most == -(W)INFINITY ? most : most + ln(sum);
+        }
+        if (lane > 0) continue;
+        if (j.lse) static_cast<W *>(j.lse)[r] = l;
+        static_cast<W *>(j.y)[r] = chosen < 0 ? (W)0 : l - get<T>(j.x, at[0] + chosen * j.xs);
+    }
+}
+
+/* One block: the sum or mean of W losses. */
+template <class T> __global__ void loss_total(loss j, void *out)
+{
+    typedef typename wide<T>::type W;
+    double sum = 0;
+    for (int64_t r = threadIdx.x; r < j.N; r += THREADS) sum += (double)static_cast<const W *>(j.y)[r];
+    sum = np_block_merge(sum, [](double a, double b) { return a + b; });
+    if (threadIdx.x > 0) return;
+    if (j.reduction == 1) sum = j.found[1] ? sum / (double)j.found[1] : 0;
+    *static_cast<T *>(out) = np_store<T>::from(sum);
+}
+
+/* dx = (e^(x - lse) - onehot) g, or -onehot g */
+template <class T, int G> __global__ void __launch_bounds__(THREADS) loss_slopes(loss j)
+{
+    typedef typename wide<T>::type W;
+    const int lane = (int)(threadIdx.x % G);
+    const int64_t step = (int64_t)gridDim.x * (THREADS / G);
+    const W scale = j.reduction != 1 ? (W)1 : j.found[1] ? (W)(1 / (double)j.found[1]) : (W)0;
+    for (int64_t r = (int64_t)blockIdx.x * (THREADS / G) + threadIdx.x / G; r < j.N; r += step) {
+        int64_t at[2];
+        j.rows.at(r, at);
+        const int64_t chosen = class_of(j, r);
+        const W s = chosen < 0 ? (W)0 : get<T>(j.g, j.reduction == 0 ? r : 0) * scale;
+        for (int64_t i = lane; i < j.C; i += G) {
+            W d = 0;
+            if (j.lse && s != 0)
+                d = e_to(get<T>(j.x, at[0] + i * j.xs) - static_cast<const W *>(j.lse)[r]) * s;
+            put<T>(j.y, at[1] + i * j.ys, i == chosen ? d - s : d);
+        }
+    }
+}
+
+/* Labels, contiguous int64, and what a glance at them finds, on the device. */
+static bool begin_loss(const np_call *c, loss *j, np_operand target, const np_attr *a)
+{
+    np_gpu *gpu = np_gpu_of(c);
+    if ((target.dtype != NEAP_INT64 || !target.contiguous) && target.numel > 0 &&
+        !copied(c, &target, NEAP_INT64, sizeof(int64_t)))
+        return false;
+    j->target = static_cast<const int64_t *>(target.data);
+    j->N = target.numel;
+    j->ignores = a[0].has;
+    j->ignore = a[0].i;
+    j->reduction = (int)a[1].i;
+    j->base = a[2].i;
+    j->found = static_cast<int64_t *>(c->host->scratch(c, 2 * sizeof(int64_t)));
+    return j->found && np_done(c, NP_TRY(gpu, np_launch(check_labels, 1, THREADS, 0, gpu->stream, *j))) == 0;
+}
+/* The scores' layout: rows over all dims but that of the classes. */
+static void scores(loss *j, const np_operand *x, const np_operand *y)
+{
+    const int dim = x->ndim == 1 ? 0 : 1;
+    int64_t rest[NEAP_MAX_DIMS] = {};
+    for (int d = 0; d < x->ndim; d++) rest[d] = d == dim ? 1 : x->shape[d];
+    j->C = x->shape[dim];
+    j->xs = x->stride[dim];
+    j->ys = y->stride[dim];
+    j->rows = np_walk_over(x->ndim, rest, {x, y});
+}
+
+/* A label that is no class: the CPU's kernel finds it again and says which. */
+static int loss_forward(const np_call *c, bool keeps_lse)
+{
+    np_gpu *gpu = np_gpu_of(c);
+    const np_operand *x = &c->in[0];
+    loss j = {};
+    int64_t found[2] = {};
+    scores(&j, x, x);
+    if (!begin_loss(c, &j, c->in[1], c->attr)) return -1;
+    if (!NP_TRY(gpu, cudaMemcpyAsync(found, j.found, sizeof found, cudaMemcpyDeviceToHost, gpu->stream)) ||
+        !NP_TRY(gpu, cudaStreamSynchronize(gpu->stream)))
+        return np_done(c, false);
+    if (found[0] > 0) return 1;
+    return with_float(x->dtype, [&](auto t) {
+        typedef typename decltype(t)::type T;
+        typedef typename wide<T>::type W;
+        const np_operand *out = c->out;
+        j.x = x->data;
+        j.lse = keeps_lse ? out[1].data : nullptr;
+        j.y = c->host->scratch(c, (size_t)(j.N ? j.N : 1) * sizeof(W));
+        if (!j.y) return -1;
+        const int group = j.C > LONG ? (int)THREADS : 32;
+        if (j.N && !NP_TRY(gpu, np_launch(group == 32 ? loss_rows<T, 32> : loss_rows<T, THREADS>,
+                                          blocks_for(j.N, group), THREADS, 0, gpu->stream, j)))
+            return np_done(c, false);
+        if (j.reduction)
+            return np_done(c,
+                           NP_TRY(gpu, np_launch(loss_total<T>, 1, THREADS, 0, gpu->stream, j, out[0].data)));
+        np_operand rows = out[0]; /* as contiguous as the rows are */
+        rows.data = j.y;
+        rows.dtype = sizeof(W) == 8 ? NEAP_FLOAT64 : NEAP_FLOAT32;
+        return np_done(c, np_move(c->device, &out[0], &rows));
+    });
+}
+static int run_cross_entropy(const np_call *c) { return loss_forward(c, true); }
+static int run_nll(const np_call *c) { return loss_forward(c, false); }
+
+static int loss_backward(const np_call *c, const np_operand *x, const np_operand *target,
+                         const np_operand *lse, const np_attr *a)
+{
+    np_gpu *gpu = np_gpu_of(c);
+    const np_operand *y = &c->out[0];
+    loss j = {};
+    if (y->numel == 0) return 0;
+    scores(&j, x ? x : y, y);
+    if (!begin_loss(c, &j, *target, a)) return -1;
+    return with_float(y->dtype, [&](auto t) {
+        typedef typename decltype(t)::type T;
+        np_operand g = c->in[0];
+        const void *sums = nullptr;
+        if ((g.dtype != y->dtype || !g.contiguous) && !copied(c, &g, y->dtype, sizeof(T))) return -1;
+        if (lse && !dense(c, *lse, &sums, sizeof(typename wide<T>::type))) return -1;
+        j.x = x ? x->data : nullptr;
+        j.g = g.data;
+        j.lse = const_cast<void *>(sums);
+        j.y = y->data;
+        const int group = j.C > LONG ? (int)THREADS : 32;
+        return np_done(c, NP_TRY(gpu, np_launch(group == 32 ? loss_slopes<T, 32> : loss_slopes<T, THREADS>,
+                                                blocks_for(j.N, group), THREADS, 0, gpu->stream, j)));
+    });
+}
+static int run_cross_entropy_backward(const np_call *c)
+{
+    return loss_backward(c, &c->in[1], &c->in[2], &c->in[3], c->attr);
+}
+static int run_nll_backward(const np_call *c)
+{
+    return loss_backward(c, nullptr, &c->in[1], nullptr, c->attr + 1);
+}
+
 } // namespace
 
 const np_plugin_row np_rows_rows[] = {{"softmax", run_softmax},
@@ -364,4 +562,8 @@ const np_plugin_row np_rows_rows[] = {{"softmax", run_softmax},
                                       {"rms_norm", run_rms_norm},
                                       {"rms_norm_backward", run_rms_backward},
                                       {"rms_norm_params", run_rms_params},
+                                      {"cross_entropy", run_cross_entropy},
+                                      {"cross_entropy_backward", run_cross_entropy_backward},
+                                      {"nll_loss", run_nll},
+                                      {"nll_loss_backward", run_nll_backward},
                                       {nullptr, nullptr}};

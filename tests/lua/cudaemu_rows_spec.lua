@@ -84,15 +84,15 @@ describe("on the emulated device", function()
     end
   end)
 
-  --- The result of f for copies of the tensors, and their gradients from g.
-  local function slopes(f)
+  --- The result of f for copies of the tensors, and their gradients from g; the first n of them have one.
+  local function slopes(f, n)
     return function(g, ...)
       local leaves, all = {}, {}
-      for k, t in ipairs { ... } do leaves[k] = t:detach():requires_grad_(true) end
+      for k, t in ipairs { ... } do leaves[k] = k <= (n or k) and t:detach():requires_grad_(true) or t end
       local y = f(table.unpack(leaves))
       y:backward(g)
       all[1] = y:detach()
-      for _, leaf in ipairs(leaves) do all[#all + 1] = leaf.grad end
+      for k = 1, n or #leaves do all[#all + 1] = leaves[k].grad end
       return table.unpack(all)
     end
   end
@@ -126,5 +126,29 @@ describe("on the emulated device", function()
         end
       end
     end
+  end)
+
+  it("cross_entropy and nll_loss agree with the CPU's, and name a label that is none", function()
+    for _, dtype in ipairs { "float32", "float64", "float16" } do
+      local rtol = dtype == "float64" and 1e-12 or dtype == "float16" and 4e-3 or 2e-5
+      for _, size in ipairs { { 3, 5 }, { 300, 33 }, { 2, 1100 }, { 4, 3, 5 } } do
+        local o = { dtype = dtype, device = "cpu" }
+        local x, shape = neap.randn(size, o), { size[1], size[3] }
+        local target = neap.randint(1, size[2], shape, { device = "cpu" })
+        for _, reduction in ipairs { "none", "mean", "sum" } do
+          for _, name in ipairs { "cross_entropy", "nll_loss" } do
+            local g = neap.randn(reduction == "none" and shape or {}, o)
+            local f = slopes(function(t, labels) return neap.nn[name](t, labels, {
+              reduction = reduction, ignore_index = 1 }) end, 1)
+            same(("%s %s of %s, %s"):format(dtype, name, tostring(x.shape), reduction), rtol, f, g, x, target)
+          end
+        end
+      end
+    end
+    local x = neap.zeros({ 3, 4 }, { device = "cudaemu" })
+    local ok, err = pcall(neap.nn.cross_entropy, x, neap.tensor({ 1, 5, 2 }, { dtype = "int64", device = "cudaemu" }))
+    assert.is_false(ok)
+    assert.matches("target%[2%] is 5", tostring(err))
+    assert.matches("E%-LABEL", tostring(err))
   end)
 end)
