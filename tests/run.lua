@@ -4,7 +4,9 @@
 --   NEAP_FORCE_GC=recompute|everywhere lua5.4 tests/run.lua BUILD [asan]     specs of checkpoints alone, with the
 --                                            collector run at every op of a recompute, or at every op at all
 --
---   NEAP_DEVICE=cudaemu lua5.4 tests/run.lua BUILD      the Lua specs, with that device for whatever names none
+--
+-- Where BUILD has the emulated CUDA device, the Lua specs run a second time on it: it is the device of whatever names
+-- none. Their long loops are shorter then (NEAP_TEST_STEPS).
 --
 -- One line per program, the whole output of those that fail, and "N passed, N failed" as the last line. The exit
 -- status is 1 when anything failed or nothing ran. A program that dies counts its missing tests as failed.
@@ -12,8 +14,6 @@
 local build, sanitizer = ...
 build = build or "build"
 local force_gc = os.getenv "NEAP_FORCE_GC"
-local device = os.getenv "NEAP_DEVICE"
-local core_too = not force_gc and (not device or device == "cpu") -- tests in C name their devices
 local passed, failed, skipped = 0, 0, 0
 
 local function lines_of(command)
@@ -74,14 +74,15 @@ local function run_c(program)
   report(name, n_ok, n_bad, n_skip, output, note)
 end
 
-local function run_lua(spec)
-  local name = spec:match("([^/]+)%.lua$")
+local function run_lua(spec, device)
+  local name = spec:match("([^/]+)%.lua$") .. (device and " on " .. device or "")
   local preload = ""
   if sanitizer == "asan" or sanitizer == "tsan" then
     local lib = lines_of("gcc -print-file-name=lib" .. sanitizer .. ".so")[1]
     -- Leaks count too. Frames of the module show no names, as it is closed by then: BUILD/neap shows them.
     preload = "LD_PRELOAD=" .. lib .. " ASAN_OPTIONS=detect_leaks=1 "
   end
+  if device then preload = ("NEAP_DEVICE=%s NEAP_TEST_STEPS=%s "):format(device, os.getenv "NEAP_TEST_STEPS" or 100) end
   local command = ("%sLUA_PATH='%s/lua/?.lua;%s/lua/?/init.lua;./?.lua;;' LUA_CPATH='%s/lua/?.so;;' "
     .. "NEAP_BUILD=%s NEAP_PROGRAM=%s/neap lua5.4 -W /usr/bin/busted -o tests/output.lua %s --no-auto-insulate '%s' "
     .. "2>&1 </dev/null")
@@ -102,13 +103,24 @@ local function run_lua(spec)
   report(name, n_ok, n_bad, n_skip, output, note)
 end
 
-for _, source in ipairs(not core_too and {} or lines_of("LC_ALL=C ls tests/core/test_*.c 2>/dev/null")) do
+for _, source in ipairs(force_gc and {} or lines_of("LC_ALL=C ls tests/core/test_*.c 2>/dev/null")) do
   run_c(build .. "/tests/" .. source:match("([^/]+)%.c$"))
 end
 if sanitizer ~= "tsan" then
   for _, spec in ipairs(lines_of("LC_ALL=C ls tests/lua/*_spec.lua 2>/dev/null")) do
     -- checkpoint_gc_spec forces the collector itself
     if not force_gc or (spec:match "/checkpoint_" and not spec:match "_gc_spec") then run_lua(spec) end
+  end
+end
+
+-- Not on a device: what is about texts and programs, and what starts both devices itself.
+local cpu_only = { docs = true, contributing = true, program = true, examples = true, golden = true, guide = true,
+  plot = true, cudaemu_ops = true }
+local emulated = io.open(build .. "/libneap-cudaemu.so")
+if emulated then emulated:close() end
+if emulated and not sanitizer and not force_gc then
+  for _, spec in ipairs(lines_of("LC_ALL=C ls tests/lua/*_spec.lua 2>/dev/null")) do
+    if not cpu_only[spec:match("([^/]+)_spec%.lua$")] then run_lua(spec, "cudaemu") end
   end
 end
 
