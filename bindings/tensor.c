@@ -488,9 +488,10 @@ static int tensor_item(lua_State *L)
                         "use x:totable()",
                         (long long)t->numel);
     size_t item = neap_dtype_size(d);
-    if (t->st->dev->backend.host_memory && !np_is_dry(t))
+    if (t->st->dev->backend.host_memory && !np_is_dry(t)) {
+        if (st->c->on_read) st->c->on_read(st->c, t);
         push_element(L, d, nl_ptr(t) + physical * (int64_t)item);
-    else push_element(L, d, read_all(L, st, t, "item") + (size_t)logical * item);
+    } else push_element(L, d, read_all(L, st, t, "item") + (size_t)logical * item);
     return 1;
 }
 

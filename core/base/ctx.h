@@ -78,6 +78,8 @@ struct neap_ctx {
     uint64_t alloc_count, alloc_fail_at; /* for tests, see mem.h */
     uint64_t forgiven;                   /* errors dropped on purpose: np_forgive */
     neap_ctx_opts opts;                  /* the host's callbacks and limits */
+    /* a value is read on the host; set by the checkpoint layer */
+    void (*on_read)(neap_ctx *c, const neap_tensor *t);
     bool (*can_stop)(void *user); /* may the running code be stopped here (early stop)? set by bindings */
     void *can_stop_user;
     int region_depth, region_depth_limit;

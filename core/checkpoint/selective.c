@@ -51,6 +51,7 @@ void neap_selective_free(neap_ctx *c, neap_selective *s)
     np_selective_clear(s);
     if (s->o.release) s->o.release(s->o.user);
     np_array_free(c, s->v);
+    np_array_free(c, s->reads);
     np_obj_free(c, s, sizeof *s);
 }
 
@@ -239,6 +240,25 @@ static bool record_call(neap_ctx *c, void *user, np_frame *f, uint64_t id)
     return e && note_uses(s, e, f) && (!save || keep(s, e, f, decision));
 }
 
+/* A value that the function reads (a loop until a norm is small) is read again by the recompute. */
+static void note_read(neap_ctx *c, const neap_tensor *t)
+{
+    const np_ambient_entry *e = np_ambient_get(c, NP_AMB_INNER);
+    for (; e && e->payload; e = np_ambient_below(c, NP_AMB_INNER, e->id)) {
+        const np_mode *m = e->payload;
+        neap_selective *s = m->call == record_call ? m->user : NULL;
+        if (!s || s->all_needed) continue;
+        uint64_t *v = np_array_grow(c, s->reads, &s->cap_reads, s->n_reads + 1, sizeof *v);
+        if (!v) {
+            np_forgive(c, NULL);
+            s->all_needed = true;
+            continue;
+        }
+        s->reads = v;
+        v[s->n_reads++] = t->st->id;
+    }
+}
+
 typedef struct id_set { /* of storage ids; 0 is no id */
     uint64_t *v;
     size_t cap, n;
@@ -261,6 +281,8 @@ static bool has_id(const id_set *set, uint64_t id) { return id && set->v[place(s
 static void settle_entry(neap_selective *s, np_sac_entry *e, id_set *needed)
 {
     for (int j = 0; j < e->n_out; j++) e->needed = e->needed || has_id(needed, e->out_storages[j]);
+    if (np_ops[e->op]->tags & NP_SYNC) /* its shape follows from values */
+        for (int i = 0; i < e->n_in; i++) add_id(needed, e->in_storages[i]);
     if (e->state == NP_SAC_SAVED && !e->needed) {
         drop_kept(s->c, e);
         e->state = NP_SAC_DRY;
@@ -269,12 +291,13 @@ static void settle_entry(neap_selective *s, np_sac_entry *e, id_set *needed)
         for (int i = 0; i < e->n_in; i++) add_id(needed, e->in_storages[i]);
 }
 
-/* Which results does the backward need? From the live markers upward: what makes a needed value by running needs its
- * operands; what is saved needs nothing. */
+/* Which results does the backward need? From the live markers and what the host read upward: what makes a needed value
+ * by running needs its operands; what is saved needs nothing. */
 static bool settle(neap_selective *s)
 {
     neap_region *r = s->region;
-    size_t want = r->n;
+    size_t want = r->n + s->n_reads;
+    if (s->all_needed) return true;
     for (size_t i = 0; i < s->n; i++) want += (size_t)s->v[i].n_in;
     id_set needed = {.cap = 64};
     while (needed.cap < 2 * want + 2) needed.cap *= 2;
@@ -283,6 +306,7 @@ static bool settle(neap_selective *s)
     if (!needed.v) return false;
     for (size_t i = 0; i < r->n; i++)
         if (r->markers[i]) add_id(&needed, r->metas[i].storage);
+    for (size_t i = 0; i < s->n_reads; i++) add_id(&needed, s->reads[i]);
     for (size_t i = s->n; i-- > 0;) settle_entry(s, &s->v[i], &needed);
     np_obj_free(s->c, needed.v, bytes);
     return true;
@@ -429,6 +453,7 @@ neap_selective *neap_selective_new(neap_ctx *c, const neap_selective_opts *o)
     for (int k = 0; k < NP_N_OPS; k++) s->head[k] = s->tail[k] = s->cursor[k] = -1;
     for (int i = 0; i < o->n_list; i++) s->listed[o->list[i]] = true;
     s->recorder = (np_mode){.call = record_call, .user = s, .end = record_end};
+    c->on_read = note_read;
     s->replayer = (np_mode){.call = replay_call, .user = s};
     if (o->retain) o->retain(o->user);
     return s;

@@ -38,6 +38,9 @@ struct neap_selective {
     struct neap_selective *next; /* of the same region */
     np_sac_entry *v;
     size_t n, cap;
+    uint64_t *reads; /* storages that the forward read on the host: the recompute will, too */
+    size_t n_reads, cap_reads;
+    bool all_needed; /* there was no memory to note a read */
     bool recorded, replayed, warned;
     bool listed[NP_N_OPS];
     int count[NP_N_OPS], head[NP_N_OPS], tail[NP_N_OPS], cursor[NP_N_OPS];

@@ -256,6 +256,7 @@ static bool readable(neap_ctx *c, const neap_tensor *t)
     if (np_pending(c)) return false;
     if (!t) np_fail(c, NEAP_E_ARG, "the tensor is NULL");
     else if (np_is_dry(t)) np_fail_dry(c);
+    else if (c->on_read) c->on_read(c, t);
     return t && !np_is_dry(t);
 }
 
