@@ -201,7 +201,8 @@ static void push_scope_name(lua_State *L, nl_state *st, const nl_scope *s)
 static int memory_holders(lua_State *L)
 {
     nl_state *st = nl_enter(L);
-    int device = lua_isnoneornil(L, 1) ? neap_x_default_device(st->c) : nl_check_device(L, st, 1, "memory.report");
+    int device =
+        lua_isnoneornil(L, 1) ? neap_x_default_device(st->c) : nl_check_device(L, st, 1, "memory.report");
     lua_settop(L, 1);
     lua_newtable(L);
     lua_newtable(L);
@@ -228,7 +229,8 @@ static int memory_holders(lua_State *L)
 static int watch_running(lua_State *L)
 {
     nl_state *st = nl_enter(L);
-    int device = lua_isnoneornil(L, 1) ? neap_x_default_device(st->c) : nl_check_device(L, st, 1, "memory.report");
+    int device =
+        lua_isnoneornil(L, 1) ? neap_x_default_device(st->c) : nl_check_device(L, st, 1, "memory.report");
     for (nl_watch *b = st->watches; b; b = b->next)
         if (b->w->flags & NP_WATCH_STORAGES && b->w->device == device && neap_x_find(st->c, b->id)) {
             lua_rawgetp(L, LUA_REGISTRYINDEX, &st->k_watches);

@@ -287,9 +287,7 @@ describe("K: selective", function()
     local function f(t)
       local m = t:abs():max():item() -- dead before the forward is over
       collectgarbage()
-      local mask = t:gt(0) -- so is the mask, whose values decide a shape
-      local n = t[mask]:sum() * 0
-      mask = nil
+      local n = t[t:gt(0)]:sum() * 0 -- so is the mask, whose values decide a shape
       collectgarbage()
       return (t / m):sin() + n
     end
