@@ -1,8 +1,8 @@
 /* remote.c - calling kernels on a device that a plug-in brings.
  *
- * Where the plug-in has a kernel, it gets the call in plain C types (tensor/plugin.h). Where it has none or hands the call
- * back, the CPU's kernel works on copies in host memory and the results go back: right, slow, and counted (neap_op_count.staged). The
- * copies are contiguous, and hold the same bits. */
+ * Where the plug-in has a kernel, it gets the call in plain C types (tensor/plugin.h). Where it has none or hands the
+ * call back, the CPU's kernel works on copies in host memory and the results go back: right, slow, and counted
+ * (np_op_count.staged). The copies are contiguous, and hold the same bits. */
 #include "ops/op.h"
 
 enum { FEW = 8 };

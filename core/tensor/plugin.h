@@ -1,7 +1,7 @@
 /* plugin.h - what the core and a device plug-in (core/cuda, or its emulator) say to each other.
  *
  * A plug-in is C++ in a library of its own, opened at the first use of its device. It knows of the core what stands
- * here and in neap.h and rng.h, nothing else: a call of an op comes as an np_call. Kernels may return before the
+ * here and in neap.h, rng.h and half.h, nothing else: a call of an op is an np_call. Kernels may return before the
  * device has done the work: everything that the core asks of one device happens in the order of asking. The library
  * stays open as long as the process (drivers have threads), a context keeps only the devices. */
 #ifndef NP_PLUGIN_H
