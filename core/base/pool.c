@@ -3,15 +3,21 @@
  * The calling thread posts one job at a time and works on it too; chunks are handed out by an atomic counter.
  * A worker enters a job only while it is open, under the lock, and the caller leaves only when the job is
  * closed and nobody is inside: so a worker that wakes late finds it closed and sleeps on, and the caller
- * never waits for a sleeping thread. Workers touch the job, the cancel flag and what fn touches, nothing else
- * of the context. Threads belong to the process that started them: a fork's child has none and works
- * serially. */
+ * never waits for a sleeping thread. Falling asleep and waking take longer than many jobs, so whoever waits
+ * spins for a moment first, if there is a CPU for each thread; an idle pool sleeps. Workers touch the job, the
+ * cancel flag and what fn touches, nothing else of the context. Threads belong to the process that started
+ * them: a fork's child has none and works serially. */
+#define _GNU_SOURCE /* sched_getaffinity */
 #include "ctx.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
+
+#define SPIN_NS 50000 /* about what a sleep and a wake-up cost */
 
 struct np_pool {
     neap_ctx *c;
@@ -19,11 +25,12 @@ struct np_pool {
     int asked, n_workers; /* workers wanted, and started */
     bool busy;            /* a job is running: written by the caller between jobs, read by chunks */
     bool told;            /* the child after a fork has logged */
+    bool spins;           /* there is a CPU for each thread */
     pthread_mutex_t lock;
     pthread_cond_t work, left; /* a job opened or quit; the last worker left */
     bool quit, open;           /* under lock */
-    int inside;                /* workers in the job, under lock */
-    uint64_t job;              /* number of the job, under lock: a worker enters each once */
+    atomic_int inside;         /* workers in the job, written under lock */
+    atomic_uint_fast64_t job;  /* number of the job, written under lock: a worker enters it once */
     np_chunk_fn fn;
     void *arg;
     int64_t n_chunks;
@@ -46,6 +53,36 @@ static void run_chunks(np_pool *p)
     }
 }
 
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void pause_briefly(void)
+{
+    for (int i = 0; i < 8; i++) {
+#if defined(__x86_64__) || defined(__i386__)
+        __builtin_ia32_pause();
+#else
+        __asm__ volatile("" ::: "memory");
+#endif
+    }
+}
+
+/* Both look for SPIN_NS at most; what they see is only a hint. */
+static void spin_for_job(np_pool *p, uint64_t seen)
+{
+    for (int64_t end = now_ns() + SPIN_NS; p->spins && now_ns() < end; pause_briefly())
+        if (atomic_load_explicit(&p->job, memory_order_relaxed) != seen) return;
+}
+static void spin_for_last(np_pool *p)
+{
+    for (int64_t end = now_ns() + SPIN_NS; p->spins && now_ns() < end; pause_briefly())
+        if (atomic_load_explicit(&p->inside, memory_order_relaxed) == 0) return;
+}
+
 static void *worker(void *arg)
 {
     np_pool *p = arg;
@@ -62,9 +99,18 @@ static void *worker(void *arg)
         run_chunks(p);
         pthread_mutex_lock(&p->lock);
         if (--p->inside == 0) pthread_cond_signal(&p->left);
+        pthread_mutex_unlock(&p->lock);
+        spin_for_job(p, seen);
+        pthread_mutex_lock(&p->lock);
     }
     pthread_mutex_unlock(&p->lock);
     return NULL;
+}
+
+static bool cpu_for_each(int n)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) >= n;
 }
 
 /* Workers take no signals: the host's handlers run in the host's threads. */
@@ -88,6 +134,7 @@ static np_pool *pool_new(neap_ctx *c, int n_workers)
     p->c = c;
     p->pid = getpid();
     p->asked = n_workers;
+    p->spins = cpu_for_each(n_workers + 1);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->work, NULL);
     pthread_cond_init(&p->left, NULL);
@@ -101,6 +148,7 @@ void np_pool_close(np_pool *p)
     if (p->pid == getpid()) { /* else the threads are not ours, and the lock may have been held at the fork */
         pthread_mutex_lock(&p->lock);
         p->quit = true;
+        p->job++; /* for those who spin */
         pthread_cond_broadcast(&p->work);
         pthread_mutex_unlock(&p->lock);
         for (int i = 0; i < p->n_workers; i++) pthread_join(p->thread[i], NULL);
@@ -148,6 +196,11 @@ static bool run_job(np_pool *p, int64_t n_chunks, np_chunk_fn fn, void *arg)
 
     pthread_mutex_lock(&p->lock);
     p->open = false;
+    if (p->inside > 0) {
+        pthread_mutex_unlock(&p->lock);
+        spin_for_last(p);
+        pthread_mutex_lock(&p->lock);
+    }
     while (p->inside > 0) pthread_cond_wait(&p->left, &p->lock);
     p->busy = false;
     pthread_mutex_unlock(&p->lock);
