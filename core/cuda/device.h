@@ -31,6 +31,7 @@ extern const np_plugin_row np_rows_unary[], np_rows_binary[], np_rows_choice[], 
 extern const np_plugin_row np_rows_reduce[];
 extern const np_plugin_row np_rows_product[];
 extern const np_plugin_row np_rows_rows[];
+extern const np_plugin_row np_rows_gather[], np_rows_overwrite[];
 
 bool np_move(void *device, const np_operand *to, const np_operand *from);
 bool np_step_run(void *device, const np_step *s);

@@ -3,41 +3,12 @@
  * Positions are checked before anything is written; where one is outside, the CPU gets the call and names it. Sums have
  * the CPU's order, and so its bits: positions are sorted by row, and one thread adds up what goes to an element, in the
  * order of the positions, without atomics. */
-#include "flag.h"
-#include "pointwise.h"
+#include "positions.h"
 
 namespace
 {
 
 /* ---- positions */
-
-/* ids -> 0-based rows; negative ones count from the end unless `strict`. */
-__global__ void resolve(int64_t *rows, int *flag, np_given<int64_t> ids, np_walk<1> w, int64_t size,
-                        int64_t base, bool strict)
-{
-    NP_EACH(i, w.n)
-    {
-        int64_t at[1];
-        w.at(i, at);
-        const int64_t v = np_get(ids, at[0]);
-        const bool plain = v >= base && v - base < size;
-        rows[i] = plain ? v - base : v + size;
-        if (!plain && (strict || v >= 0 || v < -size)) np_raise(flag);
-    }
-}
-
-/* The rows that ids name, in scratch memory. 0; 1: one is outside; -1: fail has been called. */
-int rows_of(const np_call *k, const np_operand *ids, int64_t size, int64_t base, bool strict, int64_t **rows)
-{
-    const np_walk<1> w = np_walk_over(ids->ndim, ids->shape, {ids});
-    int *flag = np_flag_new(k);
-    *rows = flag ? static_cast<int64_t *>(k->host->scratch(k, sizeof **rows * (size_t)(w.n + 1))) : nullptr;
-    if (!*rows) return -1;
-    bool ok =
-        NP_TRY(np_gpu_of(k), np_launch(resolve, np_blocks(w.n), NP_BLOCK, 0, np_gpu_of(k)->stream, *rows,
-                                       flag, np_given_of<int64_t>(ids, NEAP_INT64), w, size, base, strict));
-    return np_done(k, ok) == 0 ? np_flag_read(k, flag) : -1;
-}
 
 /* sorted[place of i] = i, by row and then by i. Every position is compared with every other one: that is quick up to
  * some tens of thousands of them, and needs no passes. */
@@ -57,26 +28,12 @@ __global__ void sort_positions(int64_t *sorted, const int64_t *rows, int64_t n)
 struct geometry {
     int64_t outer, size, n, inner;
 };
-geometry geometry_of(const np_operand *x, int64_t dim, const np_operand *ids)
+geometry geometry_of(const np_operand *x, int dim, const np_operand *ids)
 {
     geometry g = {1, x->shape[dim], ids->numel, 1};
-    for (int64_t d = 0; d < dim; d++) g.outer *= x->shape[d];
-    for (int64_t d = dim + 1; d < x->ndim; d++) g.inner *= x->shape[d];
+    for (int d = 0; d < dim; d++) g.outer *= x->shape[d];
+    for (int d = dim + 1; d < x->ndim; d++) g.inner *= x->shape[d];
     return g;
-}
-int64_t dim_of(const np_attr *a, int ndim) { return a->i < 0 ? a->i + ndim : a->i; }
-
-/* The operand itself if it is contiguous, else a copy in scratch memory. NULL: fail has been called. */
-const void *contiguous(const np_call *k, const np_operand *o)
-{
-    if (o->contiguous) return o->data;
-    np_operand copy = *o;
-    const size_t size = np_with_dtype(o->dtype, [](auto t) { return sizeof(typename decltype(t)::type); });
-    copy.data = k->host->scratch(k, size * (size_t)o->numel);
-    copy.contiguous = true;
-    int64_t step = 1;
-    for (int d = o->ndim - 1; d >= 0; d--) copy.stride[d] = step, step *= o->shape[d];
-    return copy.data && np_done(k, np_move(k->device, &copy, o)) == 0 ? copy.data : nullptr;
 }
 
 template <class T> __global__ void read_rows(T *y, const T *x, const int64_t *rows, geometry g)
@@ -97,15 +54,15 @@ bool launch_read(const np_call *k, const void *x, const int64_t *rows, const geo
                                           static_cast<const T *>(x), rows, cut));
 }
 
-int select(const np_call *k, int64_t dim, int64_t base, bool strict)
+int select(const np_call *k, int dim, int64_t base, bool strict)
 {
     const np_operand *x = &k->in[0], *out = &k->out[0];
     const geometry g = geometry_of(x, dim, &k->in[1]);
     int64_t *rows;
     if (k->in[1].numel == 0) return 0;
-    const int outside = rows_of(k, &k->in[1], g.size, base, strict, &rows);
+    const int outside = np_rows_of(k, &k->in[1], g.size, base, strict, &rows);
     if (outside || out->numel == 0) return outside;
-    const void *from = contiguous(k, x);
+    const void *from = np_contiguous(k, x);
     if (!from) return -1;
     const int size = np_with_dtype(x->dtype, [](auto t) { return (int)sizeof(typename decltype(t)::type); });
     const bool by_16 =
@@ -150,15 +107,15 @@ bool launch_add(const np_call *k, const np_operand *x, const void *from, const i
 }
 
 /* out[0] = start (NULL: zeros) with the rows of x added at ids. */
-int add(const np_call *k, const np_operand *start, const np_operand *x, int64_t dim, int64_t base,
-        bool strict, int64_t skip)
+int add(const np_call *k, const np_operand *start, const np_operand *x, int dim, int64_t base, bool strict,
+        int64_t skip)
 {
     np_gpu *gpu = np_gpu_of(k);
     const np_operand *out = &k->out[0];
     const geometry g = geometry_of(out, dim, &k->in[1]);
     int64_t *rows, *sorted;
     if (!out->contiguous || x->dtype != out->dtype) return 1;
-    const int outside = rows_of(k, &k->in[1], g.size, base, strict, &rows);
+    const int outside = np_rows_of(k, &k->in[1], g.size, base, strict, &rows);
     if (outside) return outside;
     const size_t size = np_with_dtype(out->dtype, [](auto t) { return sizeof(typename decltype(t)::type); });
     bool ok = true;
@@ -166,7 +123,7 @@ int add(const np_call *k, const np_operand *start, const np_operand *x, int64_t 
         ok = NP_TRY(gpu, cudaMemsetAsync(out->data, 0, size * (size_t)out->numel, gpu->stream));
     else if (start && start->data != out->data) ok = np_move(gpu, out, start);
     if (!ok || x->numel == 0) return np_done(k, ok);
-    const void *from = contiguous(k, x);
+    const void *from = np_contiguous(k, x);
     sorted = from ? static_cast<int64_t *>(k->host->scratch(k, sizeof *sorted * (size_t)g.n)) : nullptr;
     if (!sorted) return -1;
     ok = NP_TRY(gpu, np_launch(sort_positions, np_blocks(g.n), NP_BLOCK, 0, gpu->stream, sorted,
@@ -181,12 +138,12 @@ int add(const np_call *k, const np_operand *start, const np_operand *x, int64_t 
 
 int index_select(const np_call *k)
 {
-    return select(k, dim_of(&k->attr[0], k->in[0].ndim), k->attr[1].i, false);
+    return select(k, np_dim_of(&k->attr[0], k->in[0].ndim), k->attr[1].i, false);
 }
 int embedding(const np_call *k) { return select(k, 0, k->attr[0].i, true); }
 int index_select_backward(const np_call *k)
 {
-    return add(k, nullptr, &k->in[0], dim_of(&k->attr[0], k->out[0].ndim), k->attr[2].i, false, -1);
+    return add(k, nullptr, &k->in[0], np_dim_of(&k->attr[0], k->out[0].ndim), k->attr[2].i, false, -1);
 }
 int embedding_backward(const np_call *k)
 {
@@ -195,7 +152,7 @@ int embedding_backward(const np_call *k)
 }
 int index_add(const np_call *k)
 {
-    return add(k, &k->in[0], &k->in[2], dim_of(&k->attr[0], k->in[0].ndim), k->attr[1].i, false, -1);
+    return add(k, &k->in[0], &k->in[2], np_dim_of(&k->attr[0], k->in[0].ndim), k->attr[1].i, false, -1);
 }
 
 } // namespace

@@ -114,8 +114,9 @@ static const char *why(void *device) { return static_cast<np_gpu *>(device)->why
 static std::vector<np_plugin_row> all_rows()
 {
     std::vector<np_plugin_row> all;
-    for (const np_plugin_row *rows : {np_rows_unary, np_rows_binary, np_rows_choice, np_rows_random,
-                                      np_rows_index, np_rows_reduce, np_rows_product, np_rows_rows})
+    for (const np_plugin_row *rows :
+         {np_rows_unary, np_rows_binary, np_rows_choice, np_rows_random, np_rows_index, np_rows_reduce,
+          np_rows_product, np_rows_rows, np_rows_gather, np_rows_overwrite})
         for (; rows->op; rows++) all.push_back(*rows);
     all.push_back({nullptr, nullptr});
     return all;
