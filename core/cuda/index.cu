@@ -3,25 +3,11 @@
  * Positions are checked before anything is written; where one is outside, the CPU gets the call and names it. Sums have
  * the CPU's order, and so its bits: positions are sorted by row, and one thread adds up what goes to an element, in the
  * order of the positions, without atomics. */
+#include "order.h"
 #include "positions.h"
 
 namespace
 {
-
-/* ---- positions */
-
-/* sorted[place of i] = i, by row and then by i. Every position is compared with every other one: that is quick up to
- * some tens of thousands of them, and needs no passes. */
-__global__ void sort_positions(int64_t *sorted, const int64_t *rows, int64_t n)
-{
-    NP_EACH(i, n)
-    {
-        const int64_t row = rows[i];
-        int64_t place = 0;
-        for (int64_t j = 0; j < n; j++) place += rows[j] < row || (rows[j] == row && j < i);
-        sorted[place] = i;
-    }
-}
 
 /* ---- rows: (outer, size, inner) against (outer, n, inner) */
 
@@ -113,7 +99,7 @@ int add(const np_call *k, const np_operand *start, const np_operand *x, int dim,
     np_gpu *gpu = np_gpu_of(k);
     const np_operand *out = &k->out[0];
     const geometry g = geometry_of(out, dim, &k->in[1]);
-    int64_t *rows, *sorted;
+    int64_t *rows;
     if (!out->contiguous || x->dtype != out->dtype) return 1;
     const int outside = np_rows_of(k, &k->in[1], g.size, base, strict, &rows);
     if (outside) return outside;
@@ -124,13 +110,11 @@ int add(const np_call *k, const np_operand *start, const np_operand *x, int dim,
     else if (start && start->data != out->data) ok = np_move(gpu, out, start);
     if (!ok || x->numel == 0) return np_done(k, ok);
     const void *from = np_contiguous(k, x);
-    sorted = from ? static_cast<int64_t *>(k->host->scratch(k, sizeof *sorted * (size_t)g.n)) : nullptr;
+    const int64_t *sorted = from ? np_order_positions(k, rows, g.n) : nullptr;
     if (!sorted) return -1;
-    ok = NP_TRY(gpu, np_launch(sort_positions, np_blocks(g.n), NP_BLOCK, 0, gpu->stream, sorted,
-                               static_cast<const int64_t *>(rows), g.n));
-    if (ok && out->dtype == NEAP_FLOAT64) ok = launch_add<double>(k, x, from, rows, sorted, g, skip);
-    else if (ok && out->dtype >= NEAP_INT64) ok = launch_add<int64_t>(k, x, from, rows, sorted, g, skip);
-    else if (ok) ok = launch_add<float>(k, x, from, rows, sorted, g, skip);
+    if (out->dtype == NEAP_FLOAT64) ok = launch_add<double>(k, x, from, rows, sorted, g, skip);
+    else if (out->dtype >= NEAP_INT64) ok = launch_add<int64_t>(k, x, from, rows, sorted, g, skip);
+    else ok = launch_add<float>(k, x, from, rows, sorted, g, skip);
     return np_done(k, ok);
 }
 
