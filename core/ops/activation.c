@@ -5,7 +5,7 @@
 #include "ops/sample.h"
 
 /* Typed pieces that need constants of the element's own type. */
-#define POINTWISE_MATH(T, S, exp_, tanh_, erf_, sigmoid_) \
+#define POINTWISE_MATH(T, S, exp_, tanh_, normal_, sigmoid_) \
     static inline T gelu_tanh_##S(T x) \
     { \
         T u = (T)0.79788456080286535588 * (x + (T)0.044715 * x * x * x); \
@@ -14,7 +14,7 @@
     static inline T gelu_slope_##S(T x) \
     { \
         T phi = (T)0.39894228040143267794 * exp_((T)-0.5 * x * x); \
-        return (T)0.5 * (1 + erf_(x * (T)0.70710678118654752440)) + x * phi; \
+        return normal_(x) + x * phi; \
     } \
     static inline T gelu_tanh_slope_##S(T x) \
     { \
@@ -27,8 +27,8 @@
         T s = sigmoid_(x); \
         return s * (1 + x * (1 - s)); \
     }
-POINTWISE_MATH(float, f, v_exp_f, v_tanh_f, v_erf_f, v_sigmoid_f)
-POINTWISE_MATH(double, d, exp, tanh, erf, v_sigmoid_d)
+POINTWISE_MATH(float, f, v_exp_f, v_tanh_f, v_normal_f, v_sigmoid_f)
+POINTWISE_MATH(double, d, exp, tanh, v_normal_d, v_sigmoid_d)
 
 #ifdef NP_BASE_ONLY
 

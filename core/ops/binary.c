@@ -316,15 +316,8 @@ NP_INPLACE_OP(copysign_, copysign);
 
 /* logaddexp(a, b): log(e^a + e^b), shifted by the larger one so that nothing overflows. Where both are -inf it is -inf
  * with gradient 0. */
-#define LOGADDEXP(T, S, abs_, exp_, log1p_) \
-    static inline T logaddexp_##S(T a, T b) \
-    { \
-        T y = v_max_##S(a, b) + log1p_(exp_(-abs_(a - b))); \
-        return v_sel_##S((a == b) & (abs_(a) == (T)INFINITY), a, y); \
-    }
-LOGADDEXP(float, f, fabsf, v_exp_f, v_log1p_f)
-LOGADDEXP(double, d, fabs, exp, log1p)
-NP_MAP2(logaddexp, a, b, V_PICK2(a, b, logaddexp_f, logaddexp_d))
+NP_MAP2(logaddexp, a, b,
+        v_sel((a == b) & (v_abs(a) == (double)INFINITY), a, v_max(a, b) + v_softplus_tail(a - b)))
 NP_CPU(logaddexp)(np_frame *f) { return np_map(f, run_logaddexp, NULL); }
 
 #ifdef NP_BASE_ONLY

@@ -8,6 +8,7 @@
 #include <float.h>
 
 #include "ops/cpu/random.h"
+#include "ops/cpu/vec_trig.h"
 #include "ops/sample.h"
 
 /* ---- filling: values of one block of elements in float, double or int64, then stored as the tensor's dtype */
@@ -67,8 +68,8 @@ static void normal_f32(const fill_job *j, const uint32_t *w, int64_t n, void *ou
         v[i] = np_rng_uniform(w[2 * i + 1]) * 6.28318530717958647692f;
     }
     for (int64_t i = 0; i < pairs; i++) {
-        y[2 * i] = mean + r[i] * v_cos_f(v[i]);
-        y[2 * i + 1] = mean + r[i] * v_sin_f(v[i]);
+        y[2 * i] = mean + r[i] * v_cos_wide(v[i]);
+        y[2 * i + 1] = mean + r[i] * v_sin_wide(v[i]);
     }
 }
 static void normal_f64(const fill_job *j, const uint32_t *w, int64_t n, void *out)

@@ -1,6 +1,7 @@
 /* trig.c - trigonometric and hyperbolic functions, element by element. The conventions are those of binary.c. */
 #include "ops/cpu/loops.h"
 #include "ops/cpu/vec_more.h"
+#include "ops/cpu/vec_trig.h"
 #include "ops/sample.h"
 
 /* Sine, cosine and tangent of large arguments go through libm, element by element, so that the bits of an element do not
@@ -24,11 +25,13 @@
                     float x = px[k * step]; \
                     y[k] = fabsf(x) < V_TRIG_MAX ? v_##name##_f(x) : libm(x); \
                 } \
-            } else if (step) { \
-                NP_IVDEP for (int64_t k = 0; k < len; k++) y[k] = v_##name##_f(px[k]); \
-            } else { \
+            } else if (step == 0) { \
                 const float v = v_##name##_f(*px); \
                 for (int64_t k = 0; k < len; k++) y[k] = v; \
+            } else if (v_float((uint32_t)big) < V_TRIG_NEAR) { /* the same bits, without the other way */ \
+                NP_IVDEP for (int64_t k = 0; k < len; k++) y[k] = v_##name##_near(px[k]); \
+            } else { \
+                NP_IVDEP for (int64_t k = 0; k < len; k++) y[k] = v_##name##_f(px[k]); \
             } \
         } \
     } \

@@ -9,6 +9,7 @@
 #include <float.h>
 
 #include "ops/cpu/vec_more.h"
+#include "ops/cpu/vec_trig.h"
 
 typedef struct unary {
     const char *name;
@@ -54,20 +55,33 @@ static float pattern(uint64_t *state, bool near)
     return v_float(u);
 }
 
+static double softplus(double x) { return (x > 0 ? x : 0) + log1p(exp(-fabs(x))); }
+
 static void unary_functions_are_near_libm(void **state)
 {
     (void)state;
     static const unary all[] = {
-        {"exp", v_exp_f, exp, 2.1, 0},       {"log", v_log_f, log, 2.1, 0},
-        {"log1p", v_log1p_f, log1p, 2.1, 0}, {"tanh", v_tanh_f, tanh, 2.1, 0},
-        {"erf", v_erf_f, erf, 2.1, 0},       {"sin", v_sin_f, sin, 1, 1e8},
-        {"cos", v_cos_f, cos, 1, 1e8},       {"tan", v_tan_f, tan, 1, 1e8},
-        {"expm1", v_expm1_f, expm1, 3, 0},   {"exp2", v_exp2_f, exp2, 3, 0},
-        {"log2", v_log2_f, log2, 3, 0},      {"log10", v_log10_f, log10, 3, 0},
-        {"sinh", v_sinh_f, sinh, 3, 0},      {"cosh", v_cosh_f, cosh, 3, 0},
-        {"asinh", v_asinh_f, asinh, 3, 0},   {"acosh", v_acosh_f, acosh, 3, 0},
-        {"atanh", v_atanh_f, atanh, 3, 0},   {"asin", v_asin_f, asin, 3, 0},
-        {"acos", v_acos_f, acos, 3, 0},      {"atan", v_atan_f, atan, 3, 0},
+        {"exp", v_exp_f, exp, 2.1, 0},
+        {"log", v_log_f, log, 2.1, 0},
+        {"log1p", v_log1p_f, log1p, 2.1, 0},
+        {"tanh", v_tanh_f, tanh, 2.1, 0},
+        {"erf", v_erf_f, erf, 2.1, 0},
+        {"sin", v_sin_f, sin, 1, 1e8},
+        {"cos", v_cos_f, cos, 1, 1e8},
+        {"tan", v_tan_f, tan, 1, 1e8},
+        {"expm1", v_expm1_f, expm1, 3, 0},
+        {"exp2", v_exp2_f, exp2, 3, 0},
+        {"log2", v_log2_f, log2, 3, 0},
+        {"log10", v_log10_f, log10, 3, 0},
+        {"sinh", v_sinh_f, sinh, 3, 0},
+        {"cosh", v_cosh_f, cosh, 3, 0},
+        {"asinh", v_asinh_f, asinh, 3, 0},
+        {"acosh", v_acosh_f, acosh, 3, 0},
+        {"atanh", v_atanh_f, atanh, 3, 0},
+        {"asin", v_asin_f, asin, 3, 0},
+        {"acos", v_acos_f, acos, 3, 0},
+        {"atan", v_atan_f, atan, 3, 0},
+        {"softplus", v_softplus_f, softplus, 3, 0},
     };
     for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) {
         const unary *u = &all[k];
@@ -80,6 +94,19 @@ static void unary_functions_are_near_libm(void **state)
             if (d > worst) worst = d, at = (double)x;
         }
         if (worst > u->ulps) fail_msg("%s(%a): %g ulp", u->name, at, worst);
+    }
+}
+
+static void the_normal_distribution_is_right_to_2e_7(void **state)
+{
+    (void)state;
+    uint64_t seed = 4;
+    for (int i = 0; i < N_SPECIALS + N_RANDOM; i++) {
+        float x = i < N_SPECIALS ? specials[i] : pattern(&seed, true), y = v_normal_f(x);
+        double exact = 0.5 * erfc(-(double)x * 0.70710678118654752440);
+        if (isnan(x) ? !isnan(y) : !(fabs((double)y - exact) < 2e-7))
+            fail_msg("v_normal(%a) = %a", (double)x, (double)y);
+        if (fabsf(x) > 6) assert_true(y == (x > 0));
     }
 }
 
@@ -140,6 +167,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unary_functions_are_near_libm),
+        cmocka_unit_test(the_normal_distribution_is_right_to_2e_7),
         cmocka_unit_test(binary_functions_are_near_libm),
         cmocka_unit_test(the_fast_remainder_is_exact),
         cmocka_unit_test(whole_powers_have_whole_logarithms),

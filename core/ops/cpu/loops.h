@@ -113,11 +113,19 @@
         const A k = *(const A *)arg; \
         R *out_ = (R *)p[0]; \
         const T *pa = (const T *)p[1], *pb = (const T *)p[2]; \
-        const int64_t sa_ = s[1] ? 1 : 0, sb_ = s[2] ? 1 : 0; \
-        NP_IVDEP for (int64_t i_ = 0; i_ < n_; i_++) \
-        { \
-            const T a = pa[i_ * sa_], b = pb[i_ * sb_]; \
-            out_[i_] = (R)(expr); \
+        if (s[1] && s[2]) { \
+            NP_IVDEP for (int64_t i_ = 0; i_ < n_; i_++) \
+            { \
+                const T a = pa[i_], b = pb[i_]; \
+                out_[i_] = (R)(expr); \
+            } \
+        } else { \
+            const int64_t sa_ = s[1] ? 1 : 0, sb_ = s[2] ? 1 : 0; \
+            NP_IVDEP for (int64_t i_ = 0; i_ < n_; i_++) \
+            { \
+                const T a = pa[i_ * sa_], b = pb[i_ * sb_]; \
+                out_[i_] = (R)(expr); \
+            } \
         } \
     }
 #define NP_RUN1_WITH(name, S, R, T, A, k, x, expr) \
@@ -126,11 +134,16 @@
         const A k = *(const A *)arg; \
         R *out_ = (R *)p[0]; \
         const T *px = (const T *)p[1]; \
-        const int64_t step_ = s[1] ? 1 : 0; \
-        NP_IVDEP for (int64_t i_ = 0; i_ < n_; i_++) \
-        { \
-            const T x = px[i_ * step_]; \
-            out_[i_] = (R)(expr); \
+        if (s[1]) { \
+            NP_IVDEP for (int64_t i_ = 0; i_ < n_; i_++) \
+            { \
+                const T x = px[i_]; \
+                out_[i_] = (R)(expr); \
+            } \
+        } else { \
+            const T x = *px; \
+            const R one_ = (R)(expr); \
+            for (int64_t i_ = 0; i_ < n_; i_++) out_[i_] = one_; \
         } \
     }
 

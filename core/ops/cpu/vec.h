@@ -2,7 +2,7 @@
  *
  * Every float function here is branch-free: choices are bit masks (v_sel), never `?:` around arithmetic, because
  * the compiler may turn such a clamp into per-path constants and divide denormals (ten times slower). Errors are
- * within 2.1 ulp (gelu: of the larger factor) of the exact value, and inf, NaN, -0 and denormals come out right. Double goes through libm.
+ * within 2.1 ulp of the exact value (v_normal: 2e-7), and inf, NaN, -0 and denormals come out right. Double goes through libm.
  * np_fma is a real fused multiply-add from CPU level 1 on and two roundings below: the only place where the
  * bits of a CPU level differ. Names without suffix choose by the type of their argument.
  * Not here: what few files need (vec_more.h), loops (loops.h), anything that reads memory. */
@@ -181,40 +181,42 @@ static inline float v_erf_f(float x)
     return v_sel_f(t > 0.927734375f, big, v_sel_f(x != x, x, p));
 }
 
-/* sin and cos: reduction and polynomials in double (FreeBSD msun), right for |x| < V_TRIG_MAX; loops send
- * larger arguments through libm. */
-#define V_TRIG_MAX 0x1p27f
-static inline void v_sincos_parts(float x, double *sine, double *cosine, uint64_t *quadrant)
+/* The normal distribution function, (1 + erf(x / sqrt 2)) / 2, as 1/2 + x P(x^2) / Q(x^2): within 2e-7, and 0 or 1 beyond
+ * its last steps. */
+static inline float v_normal_f(float x)
 {
-    double t = (double)x * 6.36619772367581382433e-01 + 0x1.8p52;
-    double k = t - 0x1.8p52;
-    double r = ((double)x - k * 1.57079631090164184570e+00) - k * 1.58932547735281966916e-08;
-    double z = r * r, w = z * z, s = z * r;
-    *quadrant = v_bits_d(t);
-    *sine = (r + s * (-0.166666666416265235595 + z * 0.0083333293858894631756)) +
-            s * w * (-0.000198393348360966317347 + z * 0.0000027183114939898219064);
-    *cosine = ((1.0 + z * -0.499999997251031003120) + w * 0.0416666233237390631894) +
-              (w * z) * (-0.00138867637746099294692 + z * 0.0000243904487962774090654);
+    float z = x * x;
+    float p = 2.30642989e-8f, q = 1.20683865e-6f;
+    p = np_fma(p, z, 6.35456718e-6f), q = np_fma(q, z, 7.29977838e-5f);
+    p = np_fma(p, z, 1.66507176e-4f), q = np_fma(q, z, 1.87132112e-3f);
+    p = np_fma(p, z, 4.66359919e-3f), q = np_fma(q, z, 2.85087992e-2f);
+    p = np_fma(p, z, 3.36068645e-2f), q = np_fma(q, z, 2.50905931e-1f);
+    p = np_fma(p, z, 3.98942232e-1f), q = np_fma(q, z, 1.0f);
+    return v_sel_f(z > 29.7f, v_sel_f(x > 0, 1.0f, 0.0f), np_fma(x, p / q, 0.5f));
 }
-static inline float v_trig_f(float x, uint64_t turn) /* turn 0: sin, 1: cos */
+static inline float v_gelu_f(float x) { return x * v_normal_f(x); }
+static inline double v_normal_d(double x) { return 0.5 * (1.0 + erf(x * 0.70710678118654752440)); }
+static inline double v_gelu_d(double x) { return x * v_normal_d(x); }
+/* log(1 + e^-|x|): of u = e^-|x| <= 1 the logarithm is u - u^2 P(u) / Q(u). */
+static inline float v_softplus_tail_f(float x)
 {
-    double s, c;
-    uint64_t q;
-    v_sincos_parts(x, &s, &c, &q);
-    q += turn;
-    uint64_t m = 0u - (q & 1);
-    uint64_t u = (v_bits_d(c) & m) | (v_bits_d(s) & ~m);
-    return (float)v_double(u ^ ((q & 2) << 62));
+    float u = v_exp_f(-fabsf(x));
+    float p = np_fma(7.22535327e-2f, u, 4.50735271e-1f), q = np_fma(7.57021159e-2f, u, 6.89974725e-1f);
+    p = np_fma(p, u, 4.99999911e-1f), q = np_fma(q, u, 1.56813228f);
+    q = np_fma(q, u, 1.0f);
+    return u - u * u * p / q;
 }
-static inline float v_sin_f(float x) { return v_sel_f(x == 0, x, v_trig_f(x, 0)); }
-static inline float v_cos_f(float x) { return v_trig_f(x, 1); }
+static inline float v_softplus_f(float x) { return v_relu_f(x) + v_softplus_tail_f(x); }
+static inline double v_softplus_tail_d(double x) { return log1p(exp(-fabs(x))); }
+static inline double v_softplus_d(double x) { return v_relu_d(x) + v_softplus_tail_d(x); }
 
-static inline float v_gelu_f(float x) { return 0.5f * x * (1.0f + v_erf_f(x * 0.70710678118654752f)); }
-static inline double v_gelu_d(double x) { return 0.5 * x * (1.0 + erf(x * 0.70710678118654752440)); }
-static inline float v_softplus_f(float x) { return v_relu_f(x) + v_log1p_f(v_exp_f(-fabsf(x))); }
-static inline double v_softplus_d(double x) { return v_relu_d(x) + log1p(exp(-fabs(x))); }
-
-/* Rounding without SSE4.1: adding 2^23 rounds to even; larger values are integers already. */
+/* Rounding is an instruction from level 1 on. Without: adding 2^23 rounds to even; larger values are integers already. */
+#if NP_ISA >= 1
+static inline float v_round_f(float x) { return __builtin_rintf(x); }
+static inline float v_floor_f(float x) { return __builtin_floorf(x); }
+static inline float v_ceil_f(float x) { return __builtin_ceilf(x); }
+static inline float v_trunc_f(float x) { return __builtin_truncf(x); }
+#else
 static inline float v_round_f(float x)
 {
     float a = fabsf(x), r = copysignf((a + 8388608.0f) - 8388608.0f, x);
@@ -227,6 +229,7 @@ static inline float v_floor_f(float x)
 }
 static inline float v_ceil_f(float x) { return -v_floor_f(-x); }
 static inline float v_trunc_f(float x) { return copysignf(v_floor_f(fabsf(x)), x); }
+#endif
 
 #define V_PICK(x, f, d) _Generic((x), float : f, double : d)(x)
 #define V_PICK2(a, b, f, d) _Generic((a), float : f, double : d)(a, b)
@@ -238,9 +241,8 @@ static inline float v_trunc_f(float x) { return copysignf(v_floor_f(fabsf(x)), x
 #define v_tanh(x) V_PICK(x, v_tanh_f, tanh)
 #define v_sigmoid(x) V_PICK(x, v_sigmoid_f, v_sigmoid_d)
 #define v_erf(x) V_PICK(x, v_erf_f, erf)
-#define v_sin(x) V_PICK(x, v_sin_f, sin)
-#define v_cos(x) V_PICK(x, v_cos_f, cos)
 #define v_gelu(x) V_PICK(x, v_gelu_f, v_gelu_d)
+#define v_softplus_tail(x) V_PICK(x, v_softplus_tail_f, v_softplus_tail_d)
 #define v_softplus(x) V_PICK(x, v_softplus_f, v_softplus_d)
 #define v_relu(x) V_PICK(x, v_relu_f, v_relu_d)
 #define v_sign(x) V_PICK(x, v_sign_f, v_sign_d)

@@ -59,7 +59,13 @@ static inline float v_exp2_f(float x)
     x = v_clamp_f(x, -151.0f, 129.0f);
     float t = x + 12582912.0f, r = x - (t - 12582912.0f);
     int32_t n = (int32_t)(v_bits(t) - 0x4b400000u), h = n >> 1;
-    float p = v_expm1_near(r * 0.693147180559945309f) + 1.0f;
+    float p = 1.535336188e-04f; /* 2^r (Cephes) */
+    p = np_fma(p, r, 1.339887440e-03f);
+    p = np_fma(p, r, 9.618437357e-03f);
+    p = np_fma(p, r, 5.550332471e-02f);
+    p = np_fma(p, r, 2.402264791e-01f);
+    p = np_fma(p, r, 6.931472029e-01f);
+    p = np_fma(p, r, 1.0f);
     return p * v_float((uint32_t)(h + 127) << 23) * v_float((uint32_t)(n - h + 127) << 23);
 }
 
@@ -114,17 +120,7 @@ static inline float v_atanh_f(float x)
     return copysignf(0.5f * v_log1p_f((a + a) / (1.0f - a)), x);
 }
 
-/* ---- trigonometric functions */
-
-static inline float v_tan_f(float x) /* |x| < V_TRIG_MAX, as sin and cos */
-{
-    double s, c;
-    uint64_t q;
-    v_sincos_parts(x, &s, &c, &q);
-    uint64_t m = 0u - (q & 1), us = v_bits_d(s), uc = v_bits_d(c);
-    double up = v_double((us & ~m) | (uc & m)), down = v_double((uc & ~m) | ((us ^ 0x8000000000000000u) & m));
-    return v_sel_f(x == 0, x, (float)(up / down));
-}
+/* ---- inverse trigonometric functions */
 
 /* asin x for |x| <= 1/2, as x + x z P(z) with z = x^2. */
 static inline float v_asin_near(float x, float z)
