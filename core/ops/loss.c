@@ -28,7 +28,7 @@ static inline bool counts(const loss_job *j, int64_t row)
         const int64_t C = j->C, end = (chunk + 1) * j->per_chunk < j->N ? (chunk + 1) * j->per_chunk : j->N; \
         for (int64_t r = chunk * j->per_chunk; r < end; r++) { \
             const T *x = (const T *)j->x + r * C; \
-            const T m = NP_LANE_MAX(T, i, C, x[i]); \
+            const T m = np_row_max_##S(x, C); \
             const T l = isinf(m) ? m : m + v_log(NP_LANE_SUM(T, i, C, v_exp(x[i] - m))); \
             ((T *)j->lse)[r] = l; \
             ((T *)j->y)[r] = counts(j, r) ? l - x[j->target[r] - j->base] : (T)0; \

@@ -5,7 +5,7 @@
 #include "ops/cpu/rows.h"
 
 typedef struct scan_job scan_job;
-typedef void (*scan_fn)(const void *x, const void *a, void *y, int64_t n, bool reverse);
+typedef void (*scan_fn)(const void *x, const void *a, void *y, int64_t rows, int64_t n, bool reverse);
 struct scan_job {
     const char *x, *a; /* (rows, n); a NULL or a second operand */
     char *y;
@@ -14,34 +14,39 @@ struct scan_job {
     scan_fn fn;
 };
 
-#define SCAN_ROWS(S, T, A) \
-    static void cumsum_##S(const void *px, const void *pa, void *py, int64_t n, bool reverse) \
+/* Four rows at a time: each sum waits for the one before it, so four waiting together cost as much as one. */
+#define SCAN(name, S, T, A, first, op) \
+    static void name##_##S(const void *px, const void *pa, void *py, int64_t rows, int64_t n, bool reverse) \
     { \
         const T *x = px; \
         T *y = py; \
-        A s = 0; \
         (void)pa, (void)reverse; \
-        for (int64_t i = 0; i < n; i++) s += (A)x[i], y[i] = (T)s; \
-    } \
-    static void cumprod_##S(const void *px, const void *pa, void *py, int64_t n, bool reverse) \
-    { \
-        const T *x = px; \
-        T *y = py; \
-        A p = 1; \
-        (void)pa, (void)reverse; \
-        for (int64_t i = 0; i < n; i++) p *= (A)x[i], y[i] = (T)p; \
+        for (; rows >= 4; rows -= 4, x += 4 * n, y += 4 * n) { \
+            A a = first, b = first, c = first, d = first; \
+            for (int64_t i = 0; i < n; i++) { \
+                a op(A) x[i], b op(A) x[n + i], c op(A) x[2 * n + i], d op(A) x[3 * n + i]; \
+                y[i] = (T)a, y[n + i] = (T)b, y[2 * n + i] = (T)c, y[3 * n + i] = (T)d; \
+            } \
+        } \
+        for (; rows > 0; rows--, x += n, y += n) { \
+            A a = first; \
+            for (int64_t i = 0; i < n; i++) a op(A) x[i], y[i] = (T)a; \
+        } \
     }
+#define SCAN_ROWS(S, T, A) SCAN(cumsum, S, T, A, 0, +=) SCAN(cumprod, S, T, A, 1, *=)
 /* Forward y[i] = u[i] + a[i] y[i-1]; reverse, its transpose, y[i] = u[i] + a[i+1] y[i+1]. */
 #define SCAN_LINEAR(S, T) \
-    static void linear_##S(const void *pu, const void *pa, void *py, int64_t n, bool reverse) \
+    static void linear_##S(const void *pu, const void *pa, void *py, int64_t rows, int64_t n, bool reverse) \
     { \
         const T *u = pu, *a = pa; \
         T *y = py; \
-        double s = 0; \
-        for (int64_t i = 0; !reverse && i < n; i++) s = (double)u[i] + (double)a[i] * s, y[i] = (T)s; \
-        for (int64_t i = n - 1; reverse && i >= 0; i--) { \
-            s = (double)u[i] + (i + 1 < n ? (double)a[i + 1] * s : 0); \
-            y[i] = (T)s; \
+        for (; rows > 0; rows--, u += n, a += n, y += n) { \
+            double s = 0; \
+            for (int64_t i = 0; !reverse && i < n; i++) s = (double)u[i] + (double)a[i] * s, y[i] = (T)s; \
+            for (int64_t i = n - 1; reverse && i >= 0; i--) { \
+                s = (double)u[i] + (i + 1 < n ? (double)a[i + 1] * s : 0); \
+                y[i] = (T)s; \
+            } \
         } \
     }
 SCAN_ROWS(f32, float, double)
@@ -53,11 +58,9 @@ SCAN_LINEAR(f64, double)
 static void scan_task(void *arg, int64_t task)
 {
     const scan_job *j = arg;
-    int64_t end = (task + 1) * j->per_task < j->rows ? (task + 1) * j->per_task : j->rows;
-    for (int64_t r = task * j->per_task; r < end; r++) {
-        int64_t at = r * j->n * j->size;
-        j->fn(j->x + at, j->a ? j->a + at : NULL, j->y + at, j->n, j->reverse);
-    }
+    int64_t begin = task * j->per_task, left = j->rows - begin, at = begin * j->n * j->size;
+    j->fn(j->x + at, j->a ? j->a + at : NULL, j->y + at, left < j->per_task ? left : j->per_task, j->n,
+          j->reverse);
 }
 
 /* Rows of in[0] (and in[1]) along `dim` into out[0]. */
@@ -82,7 +85,7 @@ static inline bool scan(np_frame *f, int64_t dim, bool reverse, scan_fn f32, sca
                             : w == NEAP_INT64 ? i64
                                               : f32};
         j.rows = y->numel / j.n;
-        j.per_task = j.n < NP_ROW_GRAIN ? NP_ROW_GRAIN / j.n : 1;
+        j.per_task = j.n < NP_ROW_GRAIN / 4 ? NP_ROW_GRAIN / j.n : 4;
         ok = np_parallel(f->c, (j.rows + j.per_task - 1) / j.per_task, scan_task, &j);
     }
     np_drop(x);

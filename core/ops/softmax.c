@@ -34,7 +34,7 @@ static inline bool each_row(neap_ctx *c, row_job *j)
         const T *x = xp; \
         T *y = yp; \
         (void)zp; \
-        const T m = NP_LANE_MAX(T, i, D, x[i]); \
+        const T m = np_row_max_##S(x, D); \
         for (int64_t i = 0; i < D; i++) y[i] = v_exp(x[i] - m); \
         const T r = (T)1 / NP_LANE_SUM(T, i, D, y[i]); \
         for (int64_t i = 0; i < D; i++) y[i] *= r; \
@@ -44,16 +44,14 @@ static inline bool each_row(neap_ctx *c, row_job *j)
         const T *x = xp; \
         T *y = yp; \
         (void)zp; \
-        const T m = NP_LANE_MAX(T, i, D, x[i]); \
-        for (int64_t i = 0; i < D; i++) y[i] = v_exp(x[i] - m); \
-        const T l = v_log(NP_LANE_SUM(T, i, D, y[i])); \
+        const T m = np_row_max_##S(x, D), l = v_log(NP_LANE_SUM(T, i, D, v_exp(x[i] - m))); \
         for (int64_t i = 0; i < D; i++) y[i] = (x[i] - m) - l; \
     } \
     static void logsumexp_row_##S(const void *xp, const void *zp, void *yp, int64_t D) \
     { \
         const T *x = xp; \
         (void)zp; \
-        const T m = NP_LANE_MAX(T, i, D, x[i]); \
+        const T m = np_row_max_##S(x, D); \
         *(T *)yp = isinf(m) ? m : m + v_log(NP_LANE_SUM(T, i, D, v_exp(x[i] - m))); \
     } \
     /* dx = y (g - sum g y) */ \

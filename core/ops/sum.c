@@ -18,13 +18,7 @@ SUM_ROW_INT(u8, uint8_t)
 RED_SUM_ROW(sum, f32, float, v, k, v)
 RED_SUM_ROW(sum, f64, double, v, k, v)
 
-#define SUM_COLS(S, T, A) \
-    static void sum_cols_##S(void *acc, const void *px, int64_t n) \
-    { \
-        A *a = acc; \
-        const T *x = px; \
-        NP_IVDEP for (int64_t i = 0; i < n; i++) a[i] += (A)x[i]; \
-    }
+#define SUM_COLS(S, T, A) RED_COLS_OF(sum_cols_##S, T, A, A, v, k, v)
 SUM_COLS(f32, float, double)
 SUM_COLS(f64, double, double)
 SUM_COLS(i64, int64_t, uint64_t)

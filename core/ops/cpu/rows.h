@@ -15,7 +15,7 @@
 #define NP_LANES 16
 #define NP_ROW_GRAIN 16384 /* elements of a chunk of rows */
 
-/* sum over i in [0, n) of expr, and the largest expr (-inf if none; NaN stays). */
+/* sum over i in [0, n) of expr */
 #define NP_LANE_SUM(T, i, n, expr) \
     __extension__({ \
         T acc_[NP_LANES] = {0}; \
@@ -30,21 +30,29 @@
             for (int l_ = 0; l_ < w_; l_++) acc_[l_] += acc_[l_ + w_]; \
         acc_[0]; \
     })
-#define NP_LANE_MAX(T, i, n, expr) \
-    __extension__({ \
-        T acc_[NP_LANES]; \
-        int64_t i0_ = 0; \
-        for (int l_ = 0; l_ < NP_LANES; l_++) acc_[l_] = (T)-INFINITY; \
-        for (; i0_ + NP_LANES <= (n); i0_ += NP_LANES) \
-            for (int l_ = 0; l_ < NP_LANES; l_++) { \
-                const int64_t i = i0_ + l_; \
-                acc_[l_] = v_max(acc_[l_], (expr)); \
-            } \
-        for (int64_t i = i0_; i < (n); i++) acc_[i - i0_] = v_max(acc_[i - i0_], (expr)); \
-        for (int w_ = NP_LANES / 2; w_ > 0; w_ /= 2) \
-            for (int l_ = 0; l_ < w_; l_++) acc_[l_] = v_max(acc_[l_], acc_[l_ + w_]); \
-        acc_[0]; \
-    })
+
+/* The largest of x[0 .. n-1]; -inf if none; NaN stays. Floats compare as integers, which the compiler vectorises. */
+static inline float np_row_max_f32(const float *x, int64_t n)
+{
+    int32_t top = INT32_MIN + 0x7fffff, size = 0; /* -inf */
+    for (int64_t i = 0; i < n; i++) {
+        int32_t u = (int32_t)v_bits(x[i]), key = u ^ ((u >> 31) & 0x7fffffff), a = u & 0x7fffffff;
+        top = key > top ? key : top;
+        size = a > size ? a : size;
+    }
+    return size > 0x7f800000 ? NAN : v_float((uint32_t)(top ^ ((top >> 31) & 0x7fffffff)));
+}
+static inline double np_row_max_f64(const double *x, int64_t n)
+{
+    double lane[NP_LANES];
+    int64_t i = 0;
+    for (int l = 0; l < NP_LANES; l++) lane[l] = (double)-INFINITY;
+    for (; i + NP_LANES <= n; i += NP_LANES)
+        for (int l = 0; l < NP_LANES; l++) lane[l] = v_max_d(lane[l], x[i + l]);
+    for (; i < n; i++) lane[0] = v_max_d(lane[0], x[i]);
+    for (int l = 1; l < NP_LANES; l++) lane[0] = v_max_d(lane[0], lane[l]);
+    return lane[0];
+}
 
 /* The float type that row kernels compute a dtype in. */
 static inline neap_dtype np_wide(neap_dtype t) { return t == NEAP_FLOAT64 ? NEAP_FLOAT64 : NEAP_FLOAT32; }
