@@ -59,7 +59,8 @@ cudaError_t np_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared
             },
             copy);
 #else
-        e = emu::launch((const void *)kernel, grid, block, shared, stream, [=] { std::apply(kernel, copy); });
+        e = emu::launch((const void *)kernel, grid, block, shared, stream, [=] { std::apply(kernel, copy); },
+                        &copy, sizeof copy);
 #endif
     }
     if (e != cudaSuccess) (void)cudaGetLastError();

@@ -1,8 +1,9 @@
 /* emu_memory.cpp - device, pinned and pageable memory of the emulated devices, and copies between them.
  *
  * Without a sanitizer each device allocation has pages of its own and ends at their end, as far as its alignment of
- * 256 bytes allows: what runs past it faults, or changes the bytes behind it, which are looked at after each piece of
- * work. With a sanitizer it is an ordinary allocation with that sanitizer's red zones. */
+ * 256 bytes allows: what runs past it faults, or changes the bytes behind it. Those are looked at after each launch that
+ * was given a pointer into the allocation, in turns after the others, and when it is freed. A process has a limited
+ * number of mappings: beyond `mapped_limit` allocations, further ones have bytes behind them alone. With a sanitizer it is an ordinary allocation with that sanitizer's red zones. */
 #include "state.h"
 
 #include <sys/mman.h>
@@ -12,6 +13,9 @@ namespace emu
 
 constexpr size_t page = 4096, alignment = 256;
 constexpr unsigned tail_value = 0xa5;
+constexpr int others_checked = 4;
+constexpr size_t mapped_limit = 8192;
+static size_t n_mapped;
 
 std::map<uintptr_t, Memory> memory;
 
@@ -75,36 +79,71 @@ void guard(int device, bool open)
 /* Ends at the end of its pages, as far as alignment allows, so that what reads or writes past it faults or is seen. */
 static char *device_pages(size_t bytes, Memory *m)
 {
-    if (sanitized) {
-        void *p;
-        return posix_memalign(&p, alignment, bytes) ? nullptr : (char *)p;
+    const size_t room = (bytes + alignment - 1) / alignment * alignment;
+    const bool mapped = !sanitized && (n_mapped < mapped_limit || settings().guard);
+    m->tail = sanitized ? 0 : mapped ? room - bytes : room - bytes + alignment;
+    void *p = nullptr;
+    if (mapped) {
+        m->map_bytes = (bytes + page - 1) / page * page;
+        char *all = (char *)map_pages(m->map_bytes + 2 * page);
+        mprotect(all, page, PROT_NONE);
+        m->map = all + page;
+        mprotect(m->map + m->map_bytes, page, PROT_NONE);
+        p = m->map + m->map_bytes - room;
+        n_mapped++;
+    } else if (posix_memalign(&p, alignment, bytes + m->tail)) {
+        return nullptr;
     }
-    m->map_bytes = (bytes + page - 1) / page * page;
-    char *all = (char *)map_pages(m->map_bytes + 2 * page);
-    mprotect(all, page, PROT_NONE);
-    m->map = all + page;
-    mprotect(m->map + m->map_bytes, page, PROT_NONE);
-    size_t room = (bytes + alignment - 1) / alignment * alignment;
-    char *p = m->map + m->map_bytes - room;
-    memset(p + bytes, (int)tail_value, room - bytes);
-    return p;
+    memset((char *)p + bytes, (int)tail_value, m->tail);
+    return (char *)p;
+}
+
+static void give_pages(void *p, const Memory *m)
+{
+    if (!m->map) return free(p);
+    munmap(m->map - page, m->map_bytes + 2 * page);
+    n_mapped--;
 }
 
 static void check_tail(const char *p, const Memory *m)
 {
-    static char untouched[alignment];
-    if (!m->map) return;
-    if (!untouched[0]) memset(untouched, (int)tail_value, alignment);
-    const size_t tail = (size_t)(m->map + m->map_bytes - (p + m->bytes));
-    if (memcmp(p + m->bytes, untouched, tail) != 0)
+    static char untouched[2 * alignment];
+    if (!untouched[0]) memset(untouched, (int)tail_value, sizeof untouched);
+    if (memcmp(p + m->bytes, untouched, m->tail) != 0)
         report("overrun", nullptr, 0, "something wrote past the end of %zu bytes of global memory", m->bytes);
 }
 
-void check_tails(int device)
+std::vector<uintptr_t> allocations_in(const void *arguments, size_t bytes)
+{
+    std::vector<uintptr_t> found;
+    for (size_t i = 0; i + sizeof(uintptr_t) <= bytes; i += sizeof(uintptr_t)) {
+        uintptr_t word;
+        size_t offset;
+        memcpy(&word, (const char *)arguments + i, sizeof word);
+        if (find((const void *)word, &offset)) found.push_back(word - offset);
+    }
+    return found;
+}
+
+void check_tails(int device, const std::vector<uintptr_t> &of)
+{
+    static uintptr_t last; /* whose turn it was */
+    for (uintptr_t p : of) {
+        auto it = memory.find(p);
+        if (it != memory.end()) check_tail((const char *)p, &it->second);
+    }
+    auto it = memory.upper_bound(last);
+    for (int i = 0; i < others_checked; i++, ++it) {
+        if (it == memory.end() && (it = memory.begin()) == memory.end()) return;
+        last = it->first;
+        if (it->second.device == device) check_tail((const char *)last, &it->second);
+    }
+}
+
+void check_all_tails(int device)
 {
     for (auto &m : memory)
-        if (m.second.kind == Kind::device && m.second.device == device)
-            check_tail((const char *)m.first, &m.second);
+        if (m.second.device == device) check_tail((const char *)m.first, &m.second);
 }
 
 } // namespace emu
@@ -123,7 +162,7 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
     if (bytes == 0) return cudaSuccess;
     Device *d = &devices[current_device];
     if (bytes > settings().memory - d->used) return fail(cudaErrorMemoryAllocation);
-    Memory m = {bytes, Kind::device, current_device, nullptr, 0};
+    Memory m = {bytes, Kind::device, current_device, nullptr, 0, 0};
     char *at = device_pages(bytes, &m);
     if (!at) return fail(cudaErrorMemoryAllocation);
     memset(at, 0xff, bytes);
@@ -149,8 +188,7 @@ cudaError_t cudaFree(void *p)
     guard(m.device, false);
     devices[m.device].used -= m.bytes;
     memory.erase(it);
-    if (m.map) munmap(m.map - page, m.map_bytes + 2 * page);
-    else free(p);
+    give_pages(p, &m);
     return cudaSuccess;
 }
 
@@ -162,7 +200,7 @@ cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned)
     if (bytes == 0) return cudaSuccess;
     if (posix_memalign(p, page, bytes)) return fail(cudaErrorMemoryAllocation);
     memset(*p, 0xff, bytes);
-    memory[(uintptr_t)*p] = {bytes, Kind::pinned, current_device, nullptr, 0};
+    memory[(uintptr_t)*p] = {bytes, Kind::pinned, current_device, nullptr, 0, 0};
     return cudaSuccess;
 }
 cudaError_t cudaMallocHost(void **p, size_t bytes) { return cudaHostAlloc(p, bytes, cudaHostAllocDefault); }
@@ -184,7 +222,7 @@ cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned)
     Locked l;
     size_t offset;
     if (!p || bytes == 0 || find(p, &offset)) return fail(cudaErrorInvalidValue);
-    memory[(uintptr_t)p] = {bytes, Kind::registered, current_device, nullptr, 0};
+    memory[(uintptr_t)p] = {bytes, Kind::registered, current_device, nullptr, 0, 0};
     return cudaSuccess;
 }
 

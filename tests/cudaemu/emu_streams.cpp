@@ -28,7 +28,6 @@ static void run_head(Stream *s)
     s->queue.pop_front();
     guard(s->device, true);
     t.work();
-    if (!sanitized) check_tails(s->device);
     guard(s->device, false);
 }
 
@@ -105,7 +104,8 @@ cudaError_t enqueue(cudaStream_t stream, Work work)
     return cudaSuccess;
 }
 
-cudaError_t launch(const void *kernel, dim3 grid, dim3 block, size_t shared, cudaStream_t stream, Work body)
+cudaError_t launch(const void *kernel, dim3 grid, dim3 block, size_t shared, cudaStream_t stream, Work body,
+                   const void *arguments, size_t n_bytes)
 {
     Locked l;
     Stream *s = stream_of(stream);
@@ -117,7 +117,12 @@ cudaError_t launch(const void *kernel, dim3 grid, dim3 block, size_t shared, cud
     auto opted = dynamic_shared.find(kernel);
     if (shared > (opted == dynamic_shared.end() ? shared_static_limit : (size_t)opted->second))
         return fail(cudaErrorInvalidValue);
-    give(s, [=] { run_grid(kernel, grid, block, shared, body); });
+    const int device = s->device;
+    const auto used = allocations_in(arguments, n_bytes);
+    give(s, [=] {
+        run_grid(kernel, grid, block, shared, body);
+        check_tails(device, used);
+    });
     return cudaSuccess;
 }
 
@@ -159,6 +164,9 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
     if (!s || !is_stream(s) || s == &devices[s->device].null) return fail(cudaErrorInvalidResourceHandle);
     if (s->capture) s->capture->invalid = true;
     drain(s);
+    guard(s->device, true);
+    check_all_tails(s->device);
+    guard(s->device, false);
     for (size_t i = 0; i < streams.size(); i++)
         if (streams[i] == s) {
             streams.erase(streams.begin() + (long)i);

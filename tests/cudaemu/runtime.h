@@ -195,9 +195,10 @@ template <class T> cudaError_t cudaMallocHost(T **p, size_t bytes)
 namespace emu
 {
 
-/* Gives `body` (one lane's work, arguments copied) to a stream. The errors are those of cudaLaunchKernel. */
+/* Gives `body` (one lane's work, which has a copy of the arguments) to a stream. The errors are those of
+ * cudaLaunchKernel. */
 cudaError_t launch(const void *kernel, dim3 grid, dim3 block, size_t shared, cudaStream_t s,
-                   std::function<void()> body);
+                   std::function<void()> body, const void *arguments, size_t n_bytes);
 /* Gives any other work to a stream, such as a library's product. */
 cudaError_t enqueue(cudaStream_t s, std::function<void()> work);
 /* Runs a kernel now; emu_grid.cpp. */

@@ -56,8 +56,8 @@ struct Memory {
     size_t bytes;
     Kind kind;
     int device;
-    char *map;
-    size_t map_bytes;
+    char *map; /* pages of its own, or NULL */
+    size_t map_bytes, tail;
 };
 
 struct Device {
@@ -87,7 +87,11 @@ void catch_faults();           /* SIGSEGV is reported; emu_report.cpp */
 void *map_pages(size_t bytes); /* zeroed; aborts without memory */
 /* Opens or closes the memory of a device, and of peers that it may reach, to the code that runs. Calls nest. */
 void guard(int device, bool open);
-void check_tails(int device); /* reports writes past the ends of its allocations */
+/* The allocations that the words of a launch's arguments point into. */
+std::vector<uintptr_t> allocations_in(const void *arguments, size_t bytes);
+void check_tails(int device,
+                 const std::vector<uintptr_t> &of); /* reports writes past their ends; a few others', too */
+void check_all_tails(int device);
 const char *memory_at(const void *p);
 bool is_device_memory(const void *p, size_t bytes);
 
