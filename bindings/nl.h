@@ -207,9 +207,15 @@ nl_state *nl_state_new(lua_State *L, neap_ctx *c, unsigned flags);
 void nl_state_close(lua_State *L, nl_state *st); /* empties every handle, lets the context go */
 void nl_rewatch(nl_state *st);                   /* after a push or pop of ambient entries */
 void nl_collect(lua_State *L, nl_state *st);
+static inline int64_t nl_live_bytes(const nl_state *st) /* of all devices */
+{
+    int64_t sum = st->c->devices[0]->mem.live;
+    for (int i = 1; i < st->c->n_devices; i++) sum += st->c->devices[i]->mem.live;
+    return sum;
+}
 static inline void nl_maybe_collect(lua_State *L, nl_state *st)
 {
-    if (st->c->devices[0]->mem.live > st->gc_threshold) nl_collect(L, st);
+    if (nl_live_bytes(st) > st->gc_threshold) nl_collect(L, st);
 }
 double nl_clock(void);
 void nl_setfuncs(lua_State *L, nl_state *st, const luaL_Reg *list); /* into the table on top; upvalue 1: st */

@@ -128,13 +128,6 @@ void nl_switch(lua_State *L, nl_state *st)
 
 /* ---- collector */
 
-static int64_t live_bytes(const nl_state *st)
-{
-    int64_t sum = 0;
-    for (int i = 0; i < st->c->n_devices; i++) sum += st->c->devices[i]->mem.live;
-    return sum;
-}
-
 static void full_collection(lua_State *L, nl_state *st)
 {
     double begin = nl_clock();
@@ -146,7 +139,7 @@ static void full_collection(lua_State *L, nl_state *st)
     st->gc_forced++;
     st->gc_seconds += took;
     st->gc_not_before = begin + took + 10 * took;
-    int64_t twice = 2 * live_bytes(st);
+    int64_t twice = 2 * nl_live_bytes(st);
     st->gc_threshold = twice > NL_GC_FLOOR ? twice : NL_GC_FLOOR;
 }
 

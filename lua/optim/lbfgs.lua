@@ -174,11 +174,11 @@ function methods:state_dict()
     state = state }
 end
 
-local function copy_of(v)
-  if neap.is_tensor(v) then return hold(v:detach():clone()) end
+local function copy_of(v, device)
+  if neap.is_tensor(v) then return hold(v:detach():to(device):clone()) end
   if type(v) ~= "table" then return v end
   local copy = {}
-  for key, value in pairs(v) do copy[key] = copy_of(value) end
+  for key, value in pairs(v) do copy[key] = copy_of(value, device) end
   return copy
 end
 
@@ -202,7 +202,7 @@ function methods:load_state_dict(dict)
   for _, name in ipairs(options) do
     if dict.settings[name] ~= nil and type(group[name]) ~= "function" then group[name] = dict.settings[name] end
   end
-  hidden.steps, hidden.state = dict.steps, copy_of(dict.state)
+  hidden.steps, hidden.state = dict.steps, copy_of(dict.state, group.params[1].device)
 end
 
 local function check(group)

@@ -168,7 +168,7 @@ describe("autocast", function()
     local function run() neap.scope(function() x:requires_grad_():matmul(x):exp():sum():backward() end) end
     local live, failed = neap.memory_stats().live, 0
     for limit = live + 1024, live + 40 * 1024, 1024 do
-      local ok, err = pcall(neap.memory_limit, "cpu", limit, neap.autocast, "bfloat16", run)
+      local ok, err = pcall(neap.memory_limit, x.device, limit, neap.autocast, "bfloat16", run)
       if not ok then
         failed = failed + 1
         assert.equal("E-LIMIT", neap.error_code(err), tostring(err))

@@ -304,7 +304,7 @@ describe("handles", function()
     for i = 1, 500 do local _ = x + i end
     assert.is_true(neap.memory_stats().peak < 200 << 20)
     collectgarbage "stop"
-    local ok, err = pcall(neap.memory_limit, "cpu", "64 MiB", function()
+    local ok, err = pcall(neap.memory_limit, x.device, "64 MiB", function()
       for i = 1, 200 do local _ = x + i end
     end)
     collectgarbage "restart"

@@ -146,7 +146,7 @@ describe("L: errors and state", function()
     for _, wrap in ipairs { ck, rck } do
       local failed, worked = 0, 0
       for limit = bytes + 1, bytes + 4000, 64 do
-        local ok, err = pcall(neap.memory_limit, "cpu", limit, run, wrap)
+        local ok, err = pcall(neap.memory_limit, x.device, limit, run, wrap)
         if ok then
           worked = worked + 1
           local g = x.grad
