@@ -76,7 +76,7 @@ HAVE_PROGRAM := $(if $(wildcard bindings/program.c),$(BUILD)/neap)
 HAVE_BINDINGS := $(if $(BINDINGS),$(BUILD)/libneap-lua.so $(BUILD)/lua/neapcore.so)
 build: $(BUILD)/libneap.so $(BUILD)/libneap.a $(HAVE_BINDINGS) $(HAVE_PROGRAM) $(BUILD)/lua/neap $(EMBED)
 objects: $(CORE_OBJ) $(BINDINGS_OBJ)
-all-tests: build $(TESTS) $(BENCH) $(BUILD)/tests/force_gc.so
+all-tests: build $(TESTS) $(BENCH) $(BUILD)/tests/force_gc.so $(if $(TSAN)$(FUZZ),,$(BUILD)/libneap-cudaemu.so)
 fuzzers: $(FUZZERS)
 
 # The files that follow from the op entries. Each is rewritten only when its content changes.
@@ -227,7 +227,7 @@ $(BUILD)/libneap-cuda.so: $(CUDA_SRC:core/cuda/%.cu=$(BUILD)/cuda/%.o)
 	$(Q)$(NVCC) -shared -cudart static $^ -o $@ -Xlinker --exclude-libs,ALL -ldl
 -include $(CUDA_SRC:core/cuda/%.cu=$(BUILD)/cuda/%.d)
 # The device of tests, where a plug-in is looked for.
-$(BUILD)/libneap-cudaemu.so: $(EMU)/plain/libneap-cudaemu.so
+$(BUILD)/libneap-cudaemu.so: $(EMU)/$(if $(SAN),asan,plain)/libneap-cudaemu.so
 	$(call say,COPY)
 	$(Q)cp $< $@
 $(EMU)/nvcc/%: tests/cudaemu/%.cu tests/cudaemu/selftest_kernels.h core/cuda/np_cuda.h

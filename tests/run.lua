@@ -5,15 +5,15 @@
 --                                            collector run at every op of a recompute, or at every op at all
 --
 --
--- Where BUILD has the emulated CUDA device, the Lua specs run a second time on it: it is the device of whatever names
--- none. Their long loops are shorter then (NEAP_TEST_STEPS).
+-- The Lua specs run a second time on the emulated CUDA device: it is the device of whatever names none. Their long
+-- loops are shorter then (NEAP_TEST_STEPS). NEAP_TEST_DEVICE=cpu|cudaemu: one of the two alone.
 --
 -- One line per program, the whole output of those that fail, and "N passed, N failed" as the last line. The exit
 -- status is 1 when anything failed or nothing ran. A program that dies counts its missing tests as failed.
 
 local build, sanitizer = ...
 build = build or "build"
-local force_gc = os.getenv "NEAP_FORCE_GC"
+local force_gc, wanted = os.getenv "NEAP_FORCE_GC", os.getenv "NEAP_TEST_DEVICE"
 local passed, failed, skipped = 0, 0, 0
 
 local function lines_of(command)
@@ -82,7 +82,9 @@ local function run_lua(spec, device)
     -- Leaks count too. Frames of the module show no names, as it is closed by then: BUILD/neap shows them.
     preload = "LD_PRELOAD=" .. lib .. " ASAN_OPTIONS=detect_leaks=1 "
   end
-  if device then preload = ("NEAP_DEVICE=%s NEAP_TEST_STEPS=%s "):format(device, os.getenv "NEAP_TEST_STEPS" or 100) end
+  if device then
+    preload = ("%sNEAP_DEVICE=%s NEAP_TEST_STEPS=%s "):format(preload, device, os.getenv "NEAP_TEST_STEPS" or 100)
+  end
   local command = ("%sLUA_PATH='%s/lua/?.lua;%s/lua/?/init.lua;./?.lua;;' LUA_CPATH='%s/lua/?.so;;' "
     .. "NEAP_BUILD=%s NEAP_PROGRAM=%s/neap lua5.4 -W /usr/bin/busted -o tests/output.lua %s --no-auto-insulate '%s' "
     .. "2>&1 </dev/null")
@@ -103,26 +105,40 @@ local function run_lua(spec, device)
   report(name, n_ok, n_bad, n_skip, output, note)
 end
 
-for _, source in ipairs(force_gc and {} or lines_of("LC_ALL=C ls tests/core/test_*.c 2>/dev/null")) do
-  run_c(build .. "/tests/" .. source:match("([^/]+)%.c$"))
-end
-if sanitizer ~= "tsan" then
-  for _, spec in ipairs(lines_of("LC_ALL=C ls tests/lua/*_spec.lua 2>/dev/null")) do
-    -- checkpoint_gc_spec forces the collector itself
-    if not force_gc or (spec:match "/checkpoint_" and not spec:match "_gc_spec") then run_lua(spec) end
-  end
+-- What is not run on the emulated device, and why.
+local programs = "starts programs that name no device"
+local cpu_only = {
+  docs = "texts", contributing = "compiles C", program = programs, examples = programs, plot = "text on a terminal",
+  golden = "scripts as written, with neap.gradcheck, which is for the CPU", guide = "the guide's text, for the CPU",
+  cudaemu_ops = "names its devices: done on the first run", cudaemu_rows = "names its devices: done on the first run",
+}
+
+-- Once: that the device is there, and is what a tensor is made on.
+local function has_device(device)
+  local output, ok = lines_of(("NEAP_DEVICE=%s %s/neap -e 'print(require \"neap\".ones(1).device)' 2>&1 </dev/null")
+    :format(device, build))
+  local there = ok and output[1] == device .. ":0"
+  report("device " .. device, there and 1 or 0, there and 0 or 1, 0, output)
+  return there
 end
 
--- Not on a device: what is about texts and programs, and what starts both devices itself.
-local cpu_only = { docs = true, contributing = true, program = true, examples = true, golden = true, guide = true,
-  plot = true, cudaemu_ops = true }
-local emulated = io.open(build .. "/libneap-cudaemu.so")
-if emulated then emulated:close() end
-if emulated and not sanitizer and not force_gc then
+local function run_specs(device)
+  local n_passed, n_failed = passed, failed
   for _, spec in ipairs(lines_of("LC_ALL=C ls tests/lua/*_spec.lua 2>/dev/null")) do
-    if not cpu_only[spec:match("([^/]+)_spec%.lua$")] then run_lua(spec, "cudaemu") end
+    -- checkpoint_gc_spec forces the collector itself
+    local forced = not force_gc or (spec:match "/checkpoint_" and not spec:match "_gc_spec")
+    if forced and not (device and cpu_only[spec:match "([^/]+)_spec%.lua$"]) then run_lua(spec, device) end
   end
+  if device then print(("on %s: %d passed, %d failed"):format(device, passed - n_passed, failed - n_failed)) end
 end
+
+if wanted ~= "cudaemu" then
+  for _, source in ipairs(force_gc and {} or lines_of("LC_ALL=C ls tests/core/test_*.c 2>/dev/null")) do
+    run_c(build .. "/tests/" .. source:match("([^/]+)%.c$"))
+  end
+  if sanitizer ~= "tsan" then run_specs() end
+end
+if wanted ~= "cpu" and sanitizer ~= "tsan" and not force_gc and has_device "cudaemu" then run_specs "cudaemu" end
 
 if skipped > 0 then print(("%d skipped"):format(skipped)) end
 print(("%d passed, %d failed"):format(passed, failed))

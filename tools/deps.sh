@@ -7,9 +7,9 @@ packages=""
 for purpose in "$@"; do
     case $purpose in
     build) packages="$packages gcc libc6-dev lua5.4 liblua5.4-dev libedit-dev libjansson-dev zlib1g-dev libminizip-dev" ;;
-    test) packages="$packages libcmocka-dev lua-busted libopenblas0-pthread dataset-fashion-mnist" ;;
+    test) packages="$packages g++ libcmocka-dev lua-busted libopenblas0-pthread dataset-fashion-mnist" ;;
     demo) packages="$packages libopenblas0-pthread dataset-fashion-mnist" ;;
-    check) packages="$packages clang clang-format valgrind lua-check binutils g++ libclang-rt-14-dev" ;;
+    check) packages="$packages clang clang-format valgrind lua-check binutils libclang-rt-14-dev" ;;
     *) echo "deps.sh: unknown purpose '$purpose'" >&2; exit 2 ;;
     esac
 done

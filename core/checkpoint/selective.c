@@ -185,7 +185,7 @@ static bool keep(neap_selective *s, np_sac_entry *e, np_frame *f, int decision)
             if (!pack_kept(c, k, pair, t)) return false;
             continue;
         }
-        bool away = to_host && t->st->dev != c->devices[0];
+        bool away = to_host && t->st->dev != c->devices[0] && !np_is_dry(t); /* dry: an outer replay's */
         if (away && !offload(c, k, t)) {
             if (decision == NEAP_MUST_CPU_OFFLOAD) return false;
             np_forgive(c, NULL); /* no room on the host: where it is, then */

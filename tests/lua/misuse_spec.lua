@@ -170,7 +170,8 @@ describe("the environment", function()
       ["NEAP_CUDA_PLUGIN=/no/file"] = "/no/file: cannot open",
       ["NEAP_CUDA_PLUGIN=" .. script] = "the plug-in of cuda cannot be opened: " .. script,
     } do
-      local p <close> = io.popen(("NEAP_DEVICE=cpu %s '%s' %s 2>&1"):format(setting, os.getenv "NEAP_PROGRAM" or "build/neap", script))
+      local p <close> = io.popen(("NEAP_DEVICE=cpu %s '%s' %s 2>&1")
+        :format(setting, os.getenv "NEAP_PROGRAM" or "build/neap", script))
       local out = p:read("a")
       assert.truthy(out:find(text, 1, true), out)
       assert.truthy(out:find("E-DEVICE", 1, true), out)
