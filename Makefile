@@ -188,7 +188,7 @@ $(BUILD)/examples/script: examples/embed/script.c $(BUILD)/libneap-lua.so
 EMU := $(BUILD)/cudaemu
 EMU_SRC := $(wildcard tests/cudaemu/*.cpp)
 CUDA_SRC := $(sort $(wildcard core/cuda/*.cu))
-EMU_FLAGS := -std=c++17 -g -Wall -Wextra -Wpedantic -Werror -Wno-unknown-pragmas -fPIC -ffp-contract=off -Icore -Itests/cudaemu
+EMU_FLAGS := -std=c++17 -g1 -Wall -Wextra -Wpedantic -Werror -Wno-unknown-pragmas -fPIC -ffp-contract=off -Icore -Itests/cudaemu
 define emu_variant # name, compiler, flags of kernels, of the emulator, of the link
 $(EMU)/$(1)/%.o: tests/cudaemu/%.cpp
 	$$(call say,EMU)
@@ -209,7 +209,7 @@ $(EMU)/$(1)/libneap-cudaemu.so: $(CUDA_SRC:core/cuda/%.cu=$(EMU)/$(1)/%.o) $(EMU
 -include $(CUDA_SRC:core/cuda/%.cu=$(EMU)/$(1)/%.d)
 -include $(EMU)/$(1)/selftest.d $(EMU)/$(1)/selftest_blas.d $(EMU_SRC:tests/cudaemu/%.cpp=$(EMU)/$(1)/%.d)
 endef
-$(eval $(call emu_variant,plain,g++,-O2,-O2,))
+$(eval $(call emu_variant,plain,g++,-O1,-O2,))
 $(eval $(call emu_variant,ucontext,g++,-O2,-O2 -DNP_EMU_UCONTEXT,))
 $(eval $(call emu_variant,asan,g++,-O1 -fsanitize=address$(comma)undefined -fno-omit-frame-pointer,-O1 -fsanitize=address,-fsanitize=address$(comma)undefined))
 $(eval $(call emu_variant,tsan,clang++,-O1 -fsanitize=thread,-O2 -DNP_EMU_TSAN,-fsanitize=thread))
