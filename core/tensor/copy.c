@@ -7,6 +7,10 @@
  * alone. */
 #include "tensor/tensor.h"
 
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
+
 /* ---- byte copies between devices */
 
 /* One contiguous copy; at least one side is `d`. */
@@ -91,6 +95,33 @@ TILE_COPY(uint16_t)
 TILE_COPY(uint32_t)
 TILE_COPY(uint64_t)
 
+#if defined(__SSE2__)
+/* A whole tile of 4-byte elements, in squares of four by four that are turned in registers. */
+static void tile_copy_full(char *dst, int64_t dst_row, const char *src, int64_t src_row)
+{
+    _Alignas(16) float buffer[TILE][TILE + 4];
+    for (int64_t i = 0; i < TILE; i += 4) {
+        for (int64_t j = 0; j < TILE; j += 4) {
+            const char *s = src + i * src_row + j * 4;
+            __m128 a = _mm_loadu_ps((const float *)s), b = _mm_loadu_ps((const float *)(s + src_row));
+            __m128 c = _mm_loadu_ps((const float *)(s + 2 * src_row));
+            __m128 d = _mm_loadu_ps((const float *)(s + 3 * src_row));
+            _MM_TRANSPOSE4_PS(a, b, c, d);
+            _mm_store_ps(&buffer[j][i], a);
+            _mm_store_ps(&buffer[j + 1][i], b);
+            _mm_store_ps(&buffer[j + 2][i], c);
+            _mm_store_ps(&buffer[j + 3][i], d);
+        }
+    }
+    for (int64_t j = 0; j < TILE; j++) memcpy(dst + j * dst_row, buffer[j], TILE * 4);
+}
+#else
+static void tile_copy_full(char *dst, int64_t dst_row, const char *src, int64_t src_row)
+{
+    tile_copy_uint32_t(dst, dst_row, src, src_row, TILE, TILE);
+}
+#endif
+
 static void tile_chunk(void *arg, int64_t chunk)
 {
     const tile_job *j = arg;
@@ -112,6 +143,10 @@ static void tile_chunk(void *arg, int64_t chunk)
     dst += x * it->stride[0][0] + y * it->stride[0][j->k];
     src += x * it->stride[1][0] + y * it->stride[1][j->k];
     int64_t dst_row = it->stride[0][j->k], src_row = it->stride[1][0];
+    if (j->item == 4 && w == TILE && h == TILE) {
+        tile_copy_full(dst, dst_row, src, src_row);
+        return;
+    }
     switch (j->item) {
     case 1: tile_copy_uint8_t(dst, dst_row, src, src_row, w, h); break;
     case 2: tile_copy_uint16_t(dst, dst_row, src, src_row, w, h); break;

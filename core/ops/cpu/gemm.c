@@ -159,6 +159,30 @@ void LEVEL(np_gemm_tile_)(const np_tile_job *t)
         for (; k < K; k++) sum += a[k * cs] * x[k]; \
         return sum; \
     } \
+    /* Three rows of stride 1, each as above: one row alone is one stream from memory, too few for its bandwidth. */ \
+    static void dot3_##S(const T *a, int64_t rs, const T *x, int64_t K, T *sum) \
+    { \
+        enum { L = BYTES / (int)sizeof(T) }; \
+        vec_##S acc[3][4] = {{{0}}}; \
+        int64_t k = 0; \
+        for (; k + 4 * L <= K; k += 4 * L) { \
+            const vec_##S *xv = (const void *)(x + k), *av = (const void *)(a + k); \
+            const vec_##S *bv = (const void *)(a + rs + k), *cv = (const void *)(a + 2 * rs + k); \
+            UNROLL for (int v = 0; v < 4; v++) \
+            { \
+                acc[0][v] = FMA_##S(av[v], xv[v], acc[0][v]); \
+                acc[1][v] = FMA_##S(bv[v], xv[v], acc[1][v]); \
+                acc[2][v] = FMA_##S(cv[v], xv[v], acc[2][v]); \
+            } \
+        } \
+        UNROLL for (int r = 0; r < 3; r++) \
+        { \
+            vec_##S all = (acc[r][0] + acc[r][1]) + (acc[r][2] + acc[r][3]); \
+            sum[r] = 0; \
+            for (int l = 0; l < L; l++) sum[r] += all[l]; \
+            for (int64_t i = k; i < K; i++) sum[r] += a[r * rs + i] * x[i]; \
+        } \
+    } \
     static void matvec_##S(const gemv_job *j) \
     { \
         const T *a = j->a, *x = j->x, *bias = j->bias; \
@@ -175,7 +199,9 @@ void LEVEL(np_gemm_tile_)(const np_tile_job *t)
             for (; k < j->K; k++) \
                 for (int64_t r = 0; r < j->rows; r++) sum[r] += a[r + k * j->cs] * x[k]; \
         } else { \
-            for (int64_t r = 0; r < j->rows; r++) sum[r] = dot_##S(a + r * j->rs, j->cs, x, j->K); \
+            int64_t r = 0; \
+            for (; j->cs == 1 && r + 3 <= j->rows; r += 3) dot3_##S(a + r * j->rs, j->rs, x, j->K, sum + r); \
+            for (; r < j->rows; r++) sum[r] = dot_##S(a + r * j->rs, j->cs, x, j->K); \
         } \
         T *y = j->y, alpha = (T)j->alpha, beta = (T)j->beta; \
         for (int64_t r = 0; r < j->rows; r++) { \
