@@ -2,6 +2,7 @@
  *
  * Selected elements are taken in row-major order. How many there are depends on the mask's data, so masked_select
  * reads it before its result exists. Values are checked against the mask before anything is written. */
+#include "ops/cpu/loops.h"
 #include "ops/cpu/rows.h"
 #include "ops/sample.h"
 
@@ -26,17 +27,32 @@ static inline int64_t count_true(const bool *m, int64_t n)
     return k;
 }
 
-#define FILL_RUN(T) \
-    for (int64_t i = 0; i < n; i++) { \
-        T v; \
-        memcpy(&v, *(const bool *)(p[2] + i * s[2]) ? (const char *)value : p[1] + i * s[1], sizeof v); \
-        memcpy(p[0] + i * s[0], &v, sizeof v); \
+/* Both values are there before the mask chooses, so that a mask without pattern costs no mispredicted branches. */
+#define FILL_RUN(name, T) \
+    static void name(void *value, int64_t n, char **p, const int64_t *s) \
+    { \
+        const T fill = *(const T *)value; \
+        if (s[0] == sizeof(T) && s[1] == sizeof(T) && s[2] == 1) { \
+            T *y = (T *)p[0]; \
+            const T *x = (const T *)p[1]; \
+            const uint8_t *m = (const uint8_t *)p[2]; \
+            NP_IVDEP for (int64_t i = 0; i < n; i++) \
+            { \
+                const T v = x[i]; \
+                y[i] = m[i] ? fill : v; \
+            } \
+            return; \
+        } \
+        for (int64_t i = 0; i < n; i++) { \
+            const T v = *(const T *)(p[1] + i * s[1]), \
+                    mask = (T)(0 - (T) * (const bool *)(p[2] + i * s[2])); \
+            *(T *)(p[0] + i * s[0]) = (T)((fill & mask) | (v & ~mask)); \
+        } \
     }
-
-static inline void fill_run1(void *value, int64_t n, char **p, const int64_t *s) { FILL_RUN(uint8_t) }
-static inline void fill_run2(void *value, int64_t n, char **p, const int64_t *s) { FILL_RUN(uint16_t) }
-static inline void fill_run4(void *value, int64_t n, char **p, const int64_t *s) { FILL_RUN(uint32_t) }
-static inline void fill_run8(void *value, int64_t n, char **p, const int64_t *s){FILL_RUN(uint64_t)}
+FILL_RUN(fill_run1, uint8_t)
+FILL_RUN(fill_run2, uint16_t)
+FILL_RUN(fill_run4, uint32_t)
+FILL_RUN(fill_run8, uint64_t)
 
 NP_CPU(masked_fill)(np_frame *f)
 {
