@@ -68,7 +68,7 @@ BINDINGS_OBJ := $(BINDINGS:%.c=$(OBJ)/%.o) $(OBJ)/gen/lua_files.o
 
 # ---- what is built ----------------------------------------------------------------------------------------
 
-.PHONY: cudaemu-selftests check-cudaemu-detectors bench-faults examples help op-table build all-tests fuzzers deps demo test run-tests check bench install install-rock uninstall docs format clean objects
+.PHONY: cuda-coverage cudaemu-selftests check-cudaemu-detectors bench-faults examples help op-table build all-tests fuzzers deps demo test run-tests check bench install install-rock uninstall docs format clean objects
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
@@ -76,7 +76,7 @@ HAVE_PROGRAM := $(if $(wildcard bindings/program.c),$(BUILD)/neap)
 HAVE_BINDINGS := $(if $(BINDINGS),$(BUILD)/libneap-lua.so $(BUILD)/lua/neapcore.so)
 build: $(BUILD)/libneap.so $(BUILD)/libneap.a $(HAVE_BINDINGS) $(HAVE_PROGRAM) $(BUILD)/lua/neap $(EMBED)
 objects: $(CORE_OBJ) $(BINDINGS_OBJ)
-all-tests: build $(TESTS) $(BENCH) $(BUILD)/tests/force_gc.so $(if $(TSAN)$(FUZZ),,$(BUILD)/libneap-cudaemu.so)
+all-tests: build $(TESTS) $(BENCH) $(BUILD)/tests/force_gc.so $(if $(SAN)$(TSAN)$(FUZZ),,$(BUILD)/libneap-cudaemu.so)
 fuzzers: $(FUZZERS)
 
 # The files that follow from the op entries. Each is rewritten only when its content changes.
@@ -212,6 +212,7 @@ endef
 $(eval $(call emu_variant,plain,g++,-O1,-O2,))
 $(eval $(call emu_variant,ucontext,g++,-O2,-O2 -DNP_EMU_UCONTEXT,))
 $(eval $(call emu_variant,asan,g++,-O1 -fsanitize=address$(comma)undefined -fno-omit-frame-pointer,-O1 -fsanitize=address,-fsanitize=address$(comma)undefined))
+$(eval $(call emu_variant,cov,g++,-O0 --coverage,-O2,--coverage))
 $(eval $(call emu_variant,tsan,clang++,-O1 -fsanitize=thread,-O2 -DNP_EMU_TSAN,-fsanitize=thread))
 
 NVCC ?= $(shell command -v nvcc)
@@ -227,7 +228,7 @@ $(BUILD)/libneap-cuda.so: $(CUDA_SRC:core/cuda/%.cu=$(BUILD)/cuda/%.o)
 	$(Q)$(NVCC) -shared -cudart static $^ -o $@ -Xlinker --exclude-libs,ALL -ldl
 -include $(CUDA_SRC:core/cuda/%.cu=$(BUILD)/cuda/%.d)
 # The device of tests, where a plug-in is looked for.
-$(BUILD)/libneap-cudaemu.so: $(EMU)/$(if $(SAN),asan,plain)/libneap-cudaemu.so
+$(BUILD)/libneap-cudaemu.so: $(EMU)/plain/libneap-cudaemu.so
 	$(call say,COPY)
 	$(Q)cp $< $@
 $(EMU)/nvcc/%: tests/cudaemu/%.cu tests/cudaemu/selftest_kernels.h core/cuda/np_cuda.h
@@ -267,6 +268,12 @@ check:
 # That the emulator's detectors find the mistakes planted for them.
 EMU_SELFTESTS := $(foreach t,selftest selftest_blas,$(patsubst %,$(EMU)/%/$(t),plain ucontext asan tsan $(if $(NVCC),nvcc)))
 cudaemu-selftests: $(EMU_SELFTESTS)
+# Which lines of the kernels no test runs in the emulator.
+cuda-coverage: all-tests $(EMU)/cov/libneap-cudaemu.so
+	$(Q)rm -f $(EMU)/cov/*.gcda
+	$(Q)NEAP_CUDA_PLUGIN=$(CURDIR)/$(EMU)/cov/libneap-cudaemu.so NEAP_TEST_DEVICE=cudaemu NEAP_TEST_STEPS=20 \
+	  $(LUA) tests/run.lua $(BUILD)
+	$(Q)$(LUA) tools/cuda_coverage.lua $(BUILD)
 check-cudaemu-detectors:
 	@tools/deps.sh check
 	@$(MAKE) --no-print-directory $(JOBS) cudaemu-selftests

@@ -6,14 +6,15 @@
 --
 --
 -- The Lua specs run a second time on the emulated CUDA device: it is the device of whatever names none. Their long
--- loops are shorter then (NEAP_TEST_STEPS). NEAP_TEST_DEVICE=cpu|cudaemu: one of the two alone.
+-- loops are shorter then (NEAP_TEST_STEPS). NEAP_TEST_DEVICE=cudaemu: this alone, and the specs that name it. Under a
+-- sanitizer it is not run unless asked for so.
 --
 -- One line per program, the whole output of those that fail, and "N passed, N failed" as the last line. The exit
 -- status is 1 when anything failed or nothing ran. A program that dies counts its missing tests as failed.
 
 local build, sanitizer = ...
 build = build or "build"
-local force_gc, wanted = os.getenv "NEAP_FORCE_GC", os.getenv "NEAP_TEST_DEVICE"
+local force_gc, only_device = os.getenv "NEAP_FORCE_GC", os.getenv "NEAP_TEST_DEVICE" == "cudaemu"
 local passed, failed, skipped = 0, 0, 0
 
 local function lines_of(command)
@@ -74,21 +75,24 @@ local function run_c(program)
   report(name, n_ok, n_bad, n_skip, output, note)
 end
 
-local function run_lua(spec, device)
-  local name = spec:match("([^/]+)%.lua$") .. (device and " on " .. device or "")
-  local preload = ""
+--- The variables that a Lua program is run with.
+local function environment(device)
+  local list = ""
   if sanitizer == "asan" or sanitizer == "tsan" then
     local lib = lines_of("gcc -print-file-name=lib" .. sanitizer .. ".so")[1]
     -- Leaks count too. Frames of the module show no names, as it is closed by then: BUILD/neap shows them.
-    preload = "LD_PRELOAD=" .. lib .. " ASAN_OPTIONS=detect_leaks=1 "
+    list = "LD_PRELOAD=" .. lib .. " ASAN_OPTIONS=detect_leaks=1 "
   end
-  if device then
-    preload = ("%sNEAP_DEVICE=%s NEAP_TEST_STEPS=%s "):format(preload, device, os.getenv "NEAP_TEST_STEPS" or 100)
-  end
+  if not device then return list end
+  return ("%sNEAP_DEVICE=%s NEAP_TEST_STEPS=%s "):format(list, device, os.getenv "NEAP_TEST_STEPS" or 100)
+end
+
+local function run_lua(spec, device)
+  local name = spec:match("([^/]+)%.lua$") .. (device and " on " .. device or "")
   local command = ("%sLUA_PATH='%s/lua/?.lua;%s/lua/?/init.lua;./?.lua;;' LUA_CPATH='%s/lua/?.so;;' "
     .. "NEAP_BUILD=%s NEAP_PROGRAM=%s/neap lua5.4 -W /usr/bin/busted -o tests/output.lua %s --no-auto-insulate '%s' "
     .. "2>&1 </dev/null")
-    :format(preload, build, build, build, build, build,
+    :format(environment(device), build, build, build, build, build,
       force_gc and "--helper=tests/lua/force_gc_helper.lua" or "", spec)
   local output, ok, how = lines_of(command)
   local n_ok, n_bad, n_skip, note
@@ -118,8 +122,8 @@ end
 
 -- Once: that the device is there, and is what a tensor is made on.
 local function has_device(device)
-  local output, ok = lines_of(("NEAP_DEVICE=%s %s/neap -e 'print(require \"neap\".ones(1).device)' 2>&1 </dev/null")
-    :format(device, build))
+  local output, ok = lines_of(("%s%s/neap -e 'print(require \"neap\".ones(1).device)' 2>&1 </dev/null")
+    :format(environment(device), build))
   local there = ok and output[1] == device .. ":0"
   report("device " .. device, there and 1 or 0, there and 0 or 1, 0, output)
   return there
@@ -130,18 +134,19 @@ local function run_specs(device)
   for _, spec in ipairs(lines_of("LC_ALL=C ls tests/lua/*_spec.lua 2>/dev/null")) do
     -- checkpoint_gc_spec forces the collector itself
     local forced = not force_gc or (spec:match "/checkpoint_" and not spec:match "_gc_spec")
-    if forced and (not device or on_both(spec)) then run_lua(spec, device) end
+    local named = spec:match "/cudaemu_" or not only_device
+    if forced and (device and on_both(spec) or not device and named) then run_lua(spec, device) end
   end
   if device then print(("on %s: %d passed, %d failed"):format(device, passed - n_passed, failed - n_failed)) end
 end
 
-if wanted ~= "cudaemu" then
+if not only_device then
   for _, source in ipairs(force_gc and {} or lines_of("LC_ALL=C ls tests/core/test_*.c 2>/dev/null")) do
     run_c(build .. "/tests/" .. source:match("([^/]+)%.c$"))
   end
-  if sanitizer ~= "tsan" then run_specs() end
 end
-if wanted ~= "cpu" and sanitizer ~= "tsan" and not force_gc and has_device "cudaemu" then run_specs "cudaemu" end
+if sanitizer ~= "tsan" then run_specs() end
+if (only_device or not sanitizer and not force_gc) and has_device "cudaemu" then run_specs "cudaemu" end
 
 if skipped > 0 then print(("%d skipped"):format(skipped)) end
 print(("%d passed, %d failed"):format(passed, failed))

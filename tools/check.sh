@@ -179,6 +179,25 @@ fuzz_calls() {
 
 # The emulator that CUDA sources are tested in, by mistakes planted for it.
 detectors() { make $jobs check-cudaemu-detectors; }
+# The Lua specs on the emulated device, whose threads and blocks take turns in other orders, streams as late as they may.
+emulated_orders() {
+    make $jobs CC=gcc all-tests || return 1
+    export NEAP_TEST_DEVICE=cudaemu NEAP_TEST_STEPS=${steps:-20}
+    NEAP_EMU_ORDER=reverse lua5.4 tests/run.lua build || { grep FAILED "$logs/emu-order.log"; return 1; }
+    for seed in 1 2; do
+        NEAP_EMU_ORDER=random NEAP_EMU_LAZY=1 NEAP_EMU_SEED=$seed lua5.4 tests/run.lua build ||
+            { grep FAILED "$logs/emu-order.log"; return 1; }
+    done
+    sums=$(grep -E '^[0-9]+ passed, ' "$logs/emu-order.log" | tr '\n' ' ')
+    echo "${sums}(reverse; random and lazy, seeds 1 and 2), NEAP_TEST_STEPS=$NEAP_TEST_STEPS"
+}
+# Its kernels under ASan and UBSan. The core is the plain one: part san has it.
+emulated_asan() {
+    make $jobs CC=gcc all-tests build/cudaemu/asan/libneap-cudaemu.so || return 1
+    NEAP_CUDA_PLUGIN=$PWD/build/cudaemu/asan/libneap-cudaemu.so NEAP_TEST_DEVICE=cudaemu NEAP_TEST_STEPS=${steps:-20} \
+        lua5.4 tests/run.lua build asan || { grep FAILED "$logs/emu-asan.log"; return 1; }
+    echo "no report; $(grep -E '^[0-9]+ passed, ' "$logs/emu-asan.log") (leaks included), NEAP_TEST_STEPS=${steps:-20}"
+}
 
 part gcc use_gcc
 part clang use_clang
@@ -193,6 +212,8 @@ part san sanitizers
 part gc forced_gc
 part tsan threads
 part cudaemu detectors
+part emu-order emulated_orders
+part emu-asan emulated_asan
 part vg-core valgrind_core
 part vg-lua valgrind_lua
 part vg-ckpt valgrind_checkpoint
