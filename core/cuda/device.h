@@ -34,6 +34,7 @@ extern const np_plugin_row np_rows_rows[];
 extern const np_plugin_row np_rows_gather[], np_rows_overwrite[];
 extern const np_plugin_row np_rows_sort[], np_rows_scan[];
 extern const np_plugin_row np_rows_masked[], np_rows_arrange[], np_rows_others[];
+extern const np_plugin_row np_rows_sampling[];
 
 bool np_move(void *device, const np_operand *to, const np_operand *from);
 bool np_step_run(void *device, const np_step *s);

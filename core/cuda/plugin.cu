@@ -117,7 +117,7 @@ static std::vector<np_plugin_row> all_rows()
     for (const np_plugin_row *rows :
          {np_rows_unary, np_rows_binary, np_rows_choice, np_rows_random, np_rows_index, np_rows_reduce,
           np_rows_product, np_rows_rows, np_rows_gather, np_rows_overwrite, np_rows_sort, np_rows_scan,
-          np_rows_masked, np_rows_arrange, np_rows_others})
+          np_rows_masked, np_rows_arrange, np_rows_others, np_rows_sampling})
         for (; rows->op; rows++) all.push_back(*rows);
     all.push_back({nullptr, nullptr});
     return all;

@@ -1,22 +1,15 @@
 /* random.cu - random fills and dropout: what random.c has, from the same words.
  *
  * Element i takes words of np_rng_bits(range, i) alone (base/rng.h), so the values are the CPU's: integers, uniforms,
- * bernoulli and what dropout keeps bit for bit, normals and exponentials up to a few ulp of log, sin and cos. A thread
- * makes four neighbouring counters, which are sixteen words: four runs of four neighbouring ones. randperm and
- * multinomial go through their elements one after the other, bernoulli names the element that it refuses: they stay
- * with the CPU. */
+ * bernoulli_ and what dropout keeps bit for bit, normals and exponentials up to a few ulp of log, sin and cos. What draws
+ * by probabilities, and permutations, are in sampling.cu. */
+#include "draws.h"
 #include "pointwise.h"
 
 namespace
 {
 
 /* ---- draws: `count` values from four words; normals make two values of a pair */
-
-NP_DEVICE uint64_t word64(const uint32_t *w) { return (uint64_t)w[0] | (uint64_t)w[1] << 32; }
-NP_DEVICE double uniform64(uint64_t u) { return (double)(u >> 11) * 0x1p-53; }
-
-/* An integer below `span`; 0 stands for 2^64. */
-NP_DEVICE uint64_t below(uint64_t u, uint64_t span) { return span ? __umul64hi(u, span) : u; }
 
 struct uniform32 {
     enum { count = 4 };
@@ -33,7 +26,7 @@ struct uniform64_of {
     double a, d;
     NP_DEVICE void operator()(const uint32_t *w, double *y) const
     {
-        for (int i = 0; i < 2; i++) y[i] = a + uniform64(word64(w + 2 * i)) * d;
+        for (int i = 0; i < 2; i++) y[i] = a + np_uniform64(np_word64(w + 2 * i)) * d;
     }
 };
 /* Radius and angle (Box and Muller): r = sqrt(-2 log u), u in (0, 1]. */
@@ -57,8 +50,8 @@ struct normal64 {
     double mean, std;
     NP_DEVICE void operator()(const uint32_t *w, double *y) const
     {
-        double u = (double)((word64(w) >> 11) + 1) * 0x1p-53;
-        double v = uniform64(word64(w + 2)) * 6.28318530717958647692, r = sqrt(-2 * log(u)) * std;
+        double u = (double)((np_word64(w) >> 11) + 1) * 0x1p-53;
+        double v = np_uniform64(np_word64(w + 2)) * 6.28318530717958647692, r = sqrt(-2 * log(u)) * std;
         y[0] = mean + r * cos(v);
         y[1] = mean + r * sin(v);
     }
@@ -79,7 +72,8 @@ struct exponential64 {
     double rate;
     NP_DEVICE void operator()(const uint32_t *w, double *y) const
     {
-        for (int i = 0; i < 2; i++) y[i] = log(((double)(word64(w + 2 * i) >> 12) + 0.5) * 0x1p-52) / -rate;
+        for (int i = 0; i < 2; i++)
+            y[i] = log(((double)(np_word64(w + 2 * i) >> 12) + 0.5) * 0x1p-52) / -rate;
     }
 };
 struct bernoulli_bits {
@@ -98,24 +92,11 @@ struct integers {
     uint64_t span;
     NP_DEVICE void operator()(const uint32_t *w, int64_t *y) const
     {
-        for (int i = 0; i < 2; i++) y[i] = (int64_t)((uint64_t)low + below(word64(w + 2 * i), span));
+        for (int i = 0; i < 2; i++) y[i] = (int64_t)((uint64_t)low + np_below(np_word64(w + 2 * i), span));
     }
 };
 
 /* ---- kernels */
-
-/* Four counters from the g-th four of a range on: word i of run j is word first + 16 j + i of the range. */
-NP_DEVICE int64_t draw_words(np_rng_range r, int64_t g, uint32_t (&w)[4][4])
-{
-    for (int i = 0; i < 4; i++) {
-        uint32_t out[4];
-        np_philox(r.seed, r.offset + (uint64_t)(4 * g + i), out);
-        for (int j = 0; j < 4; j++) w[j][i] = out[j];
-    }
-    return 64 * (g / 4) + 4 * (g % 4);
-}
-/* Fours of counters that n words need. */
-int64_t groups_of(int64_t n) { return (int64_t)(np_rng_counters((uint64_t)n) / 4); }
 
 template <class Draw>
 __global__ void draw_elements(void *out, int dtype, np_rng_range r, int64_t groups, np_walk<1> w, Draw draw)
@@ -123,7 +104,7 @@ __global__ void draw_elements(void *out, int dtype, np_rng_range r, int64_t grou
     NP_EACH(g, groups)
     {
         uint32_t words[4][4];
-        const int64_t first = draw_words(r, g, words);
+        const int64_t first = np_draw_words(r, g, words);
         for (int j = 0; j < 4; j++) {
             typename Draw::value y[Draw::count];
             draw(words[j], y);
@@ -144,7 +125,7 @@ __global__ void drop_elements(void *out, int dtype, np_given<W> x, np_rng_range 
     NP_EACH(g, groups)
     {
         uint32_t words[4][4];
-        const int64_t first = draw_words(r, g, words);
+        const int64_t first = np_draw_words(r, g, words);
         for (int j = 0; j < 4; j++)
             for (int i = 0; i < 4; i++) {
                 int64_t e = first + 16 * j + i, at[2];
@@ -162,7 +143,7 @@ template <class Draw> int fill(const np_call *k, const Draw &draw)
 {
     const np_operand *out = &k->out[0];
     const np_walk<1> w = np_walk_over(out->ndim, out->shape, {out});
-    const int64_t groups = groups_of(w.n * (4 / Draw::count));
+    const int64_t groups = np_draw_groups(w.n * (4 / Draw::count));
     if (w.n == 0) return 0;
     return np_done(k, NP_TRY(np_gpu_of(k), np_launch(draw_elements<Draw>, np_blocks(groups), NP_BLOCK, 0,
                                                      np_gpu_of(k)->stream, out->data, out->dtype, k->rng,
@@ -200,7 +181,7 @@ template <class W> cudaError_t launch_drop(const np_call *k, double p, np_rng_ra
 {
     const np_operand *out = &k->out[0], *x = &k->in[0];
     const np_walk<2> w = np_walk_over(out->ndim, out->shape, {out, x});
-    const int64_t groups = groups_of(w.n);
+    const int64_t groups = np_draw_groups(w.n);
     return np_launch(drop_elements<W>, np_blocks(groups), NP_BLOCK, 0, np_gpu_of(k)->stream, out->data,
                      out->dtype, np_given_of<W>(x, k->compute), r, groups, w, (float)p, (W)(1 / (1 - p)));
 }
