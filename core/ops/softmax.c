@@ -44,7 +44,9 @@ static inline bool each_row(neap_ctx *c, row_job *j)
         const T *x = xp; \
         T *y = yp; \
         (void)zp; \
-        const T m = np_row_max_##S(x, D), l = v_log(NP_LANE_SUM(T, i, D, v_exp(x[i] - m))); \
+        const T m = np_row_max_##S(x, D); \
+        for (int64_t i = 0; i < D; i++) y[i] = v_exp(x[i] - m); \
+        const T l = v_log(NP_LANE_SUM(T, i, D, y[i])); \
         for (int64_t i = 0; i < D; i++) y[i] = (x[i] - m) - l; \
     } \
     static void logsumexp_row_##S(const void *xp, const void *zp, void *yp, int64_t D) \
