@@ -5,6 +5,7 @@
 #   make test       all tests, ends with "N passed, N failed" make format    clang-format
 #   make check      compilers, sanitizers, valgrind, gates    make install   PREFIX=/usr/local DESTDIR=
 #   make op-table   every op by what tests show of it         make check-cudaemu-detectors
+#   make device-table   by which way every op runs on each device
 #   make examples   the examples in Lua, shortened           make deps       missing Debian packages
 #   make clean, make help
 #
@@ -68,7 +69,7 @@ BINDINGS_OBJ := $(BINDINGS:%.c=$(OBJ)/%.o) $(OBJ)/gen/lua_files.o
 
 # ---- what is built ----------------------------------------------------------------------------------------
 
-.PHONY: cuda-coverage cudaemu-selftests check-cudaemu-detectors bench-faults examples help op-table build all-tests fuzzers deps demo test run-tests check bench install install-rock uninstall docs format clean objects
+.PHONY: cuda-coverage cudaemu-selftests check-cudaemu-detectors bench-faults examples help op-table device-table build all-tests fuzzers deps demo test run-tests check bench install install-rock uninstall docs format clean objects
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
@@ -262,6 +263,12 @@ run-tests:
 OP_TESTS := $(addprefix $(BUILD)/tests/,test_ops test_ops_grad test_ops_forms)
 op-table: $(OP_TESTS)
 	$(Q)$(LUA) tools/op_table.lua $(OP_TESTS)
+# By which way every op runs on each device; fails where there is none. What nvcc has made is asked if it is there.
+$(BUILD)/tests/op_ways: tests/cudaemu/op_ways.c $(BUILD)/libneap-test.a
+	$(call say,TEST)
+	$(Q)$(CC) $(FLAGS) -MMD -MP -MF $@.d $< -o $@ $(BUILD)/libneap-test.a $(LIBS)
+device-table: $(BUILD)/tests/op_ways $(BUILD)/libneap-cudaemu.so
+	$(Q)$(LUA) tools/device_table.lua $(BUILD)
 check:
 	@tools/deps.sh build test check
 	@tools/check.sh $(PARTS)
@@ -287,7 +294,7 @@ docs:
 	$(Q)$(LUA) tools/docs.lua
 
 FORMATTED = $(wildcard core/*.[ch] core/*/*.[ch] core/ops/cpu/*.[ch] bindings/*.[ch] tests/core/*.[ch] tests/fuzz/*.[ch] \
-  tests/lua/*.c bench/*.[ch] examples/embed/*.[ch] core/cuda/*.cu core/cuda/*.h tests/cudaemu/*.h tests/cudaemu/*.cpp tests/cudaemu/*.cu)
+  tests/lua/*.c tests/cudaemu/*.c bench/*.[ch] examples/embed/*.[ch] core/cuda/*.cu core/cuda/*.h tests/cudaemu/*.h tests/cudaemu/*.cpp tests/cudaemu/*.cu)
 format:
 	clang-format -i $(FORMATTED)
 

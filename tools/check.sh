@@ -56,6 +56,7 @@ header() { # the public headers are C99, C11 and C++17, each alone
 }
 
 op_table() { make $jobs op-table; }
+device_table() { make $jobs device-table; }
 symbols() { tools/check_symbols.sh build; }
 includes() { lua5.4 tools/check_includes.lua; }
 lua_style() { luacheck -q --no-color . && echo "no warning"; }
@@ -208,6 +209,7 @@ part luacheck lua_style
 part format c_style
 part gates gates
 part op-table op_table
+part device-table device_table
 part san sanitizers
 part gc forced_gc
 part tsan threads

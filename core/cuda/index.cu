@@ -83,13 +83,12 @@ __global__ void add_rows(void *y, np_given<W> x, const int64_t *rows, const int6
     }
 }
 template <class W>
-bool launch_add(const np_call *k, const np_operand *x, const void *from, const int64_t *rows,
-                const int64_t *sorted, const geometry &g, int64_t skip)
+bool launch_add(const np_call *k, const np_operand &y, const np_operand *x, const void *from,
+                const int64_t *rows, const int64_t *sorted, const geometry &g, int64_t skip)
 {
     np_given<W> given = {from, 0, x->dtype};
-    return NP_TRY(np_gpu_of(k),
-                  np_launch(add_rows<W>, np_blocks(g.outer * g.n * g.inner), NP_BLOCK, 0,
-                            np_gpu_of(k)->stream, k->out[0].data, given, rows, sorted, g, skip));
+    return NP_TRY(np_gpu_of(k), np_launch(add_rows<W>, np_blocks(g.outer * g.n * g.inner), NP_BLOCK, 0,
+                                          np_gpu_of(k)->stream, y.data, given, rows, sorted, g, skip));
 }
 
 /* out[0] = start (NULL: zeros) with the rows of x added at ids. */
@@ -100,22 +99,24 @@ int add(const np_call *k, const np_operand *start, const np_operand *x, int dim,
     const np_operand *out = &k->out[0];
     const geometry g = geometry_of(out, dim, &k->in[1]);
     int64_t *rows;
-    if (!out->contiguous || x->dtype != out->dtype) return 1;
     const int outside = np_rows_of(k, &k->in[1], g.size, base, strict, &rows);
     if (outside) return outside;
-    const size_t size = np_with_dtype(out->dtype, [](auto t) { return sizeof(typename decltype(t)::type); });
+    if (out->numel == 0) return 0;
+    const np_operand y = out->contiguous ? *out : np_dense_scratch(k, out, out->dtype);
+    if (!y.data) return -1;
     bool ok = true;
-    if (!start && out->numel > 0)
-        ok = NP_TRY(gpu, cudaMemsetAsync(out->data, 0, size * (size_t)out->numel, gpu->stream));
-    else if (start && start->data != out->data) ok = np_move(gpu, out, start);
-    if (!ok || x->numel == 0) return np_done(k, ok);
+    if (!start)
+        ok = NP_TRY(gpu, cudaMemsetAsync(y.data, 0, np_size_of(y.dtype) * (size_t)y.numel, gpu->stream));
+    else if (start->data != y.data) ok = np_move(gpu, &y, start);
+    if (np_done(k, ok)) return -1;
+    if (x->numel == 0) return out->contiguous ? 0 : np_done(k, np_move(gpu, out, &y));
     const void *from = np_contiguous(k, x);
     const int64_t *sorted = from ? np_order_positions(k, rows, g.n) : nullptr;
     if (!sorted) return -1;
-    if (out->dtype == NEAP_FLOAT64) ok = launch_add<double>(k, x, from, rows, sorted, g, skip);
-    else if (out->dtype >= NEAP_INT64) ok = launch_add<int64_t>(k, x, from, rows, sorted, g, skip);
-    else ok = launch_add<float>(k, x, from, rows, sorted, g, skip);
-    return np_done(k, ok);
+    if (out->dtype == NEAP_FLOAT64) ok = launch_add<double>(k, y, x, from, rows, sorted, g, skip);
+    else if (out->dtype >= NEAP_INT64) ok = launch_add<int64_t>(k, y, x, from, rows, sorted, g, skip);
+    else ok = launch_add<float>(k, y, x, from, rows, sorted, g, skip);
+    return np_done(k, ok && (out->contiguous || np_move(gpu, out, &y)));
 }
 
 /* ---- calls */

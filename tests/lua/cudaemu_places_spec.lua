@@ -198,6 +198,18 @@ describe("slices by positions, on the emulated device", function()
     end
   end)
 
+  it("index_add in a view", function()
+    for _, dtype in ipairs { "float32", "float16", "int32" } do
+      same("index_add_ in a view, " .. dtype, function(on)
+        local y = on(emu.values({ 6, 5 }, dtype)):clone()
+        local view = y:t():narrow(1, 2, 3)
+        view:index_add_(1, on(ids_of({ 9 }, 3, 2)), on(emu.values({ 9, 6 }, dtype, 4)))
+        view:index_add_(1, on(neap.zeros({ 0 }, { dtype = "int64" })), on(emu.values({ 0, 6 }, dtype)))
+        return y
+      end)
+    end
+  end)
+
   it("index_copy's gradients", function()
     local ids = ids_of({ 6 }, 4, 3)
     same("of x", function(on)
