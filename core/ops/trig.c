@@ -7,27 +7,26 @@
 /* Sine, cosine and tangent of large arguments go through libm, element by element, so that the bits of an element do not
  * depend on its neighbours. */
 #define TRIG_RUN(name, libm) \
+    static inline float name##_any(float x) { return fabsf(x) < V_TRIG_MAX ? v_##name##_f(x) : libm(x); } \
     static void run_##name##_f32(void *arg, int64_t n, char **p, const int64_t *s) \
     { \
         (void)arg; \
-        int64_t step = s[1] ? 1 : 0; \
-        for (int64_t i = 0; i < n; i += NP_BLOCK) { \
-            int64_t len = n - i < NP_BLOCK ? n - i : NP_BLOCK; \
-            float *y = (float *)p[0] + i; \
-            const float *px = (const float *)p[1] + i * step; \
+        float *y = (float *)p[0]; \
+        const float *px = (const float *)p[1]; \
+        if (!s[1]) { \
+            const float v = name##_any(*px); \
+            for (int64_t i = 0; i < n; i++) y[i] = v; \
+            return; \
+        } \
+        for (int64_t len; n > 0; n -= len, y += len, px += len) { \
             int32_t big = 0; \
+            len = n < NP_BLOCK ? n : NP_BLOCK; \
             for (int64_t k = 0; k < len; k++) { \
-                int32_t u = (int32_t)(v_bits(px[k * step]) & 0x7fffffffu); \
+                int32_t u = (int32_t)(v_bits(px[k]) & 0x7fffffffu); \
                 big = u > big ? u : big; \
             } \
             if (big >= 0x4d000000) { /* 2^27 = V_TRIG_MAX */ \
-                for (int64_t k = 0; k < len; k++) { \
-                    float x = px[k * step]; \
-                    y[k] = fabsf(x) < V_TRIG_MAX ? v_##name##_f(x) : libm(x); \
-                } \
-            } else if (step == 0) { \
-                const float v = v_##name##_f(*px); \
-                for (int64_t k = 0; k < len; k++) y[k] = v; \
+                for (int64_t k = 0; k < len; k++) y[k] = name##_any(px[k]); \
             } else if (v_float((uint32_t)big) < V_TRIG_NEAR) { /* the same bits, without the other way */ \
                 NP_IVDEP for (int64_t k = 0; k < len; k++) y[k] = v_##name##_near(px[k]); \
             } else { \
