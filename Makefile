@@ -5,7 +5,7 @@
 #   make test       all tests, ends with "N passed, N failed" make format    clang-format
 #   make check      compilers, sanitizers, valgrind, gates    make install   PREFIX=/usr/local DESTDIR=
 #   make op-table   every op by what tests show of it         make check-cudaemu-detectors
-#   make device-table   by which way every op runs on each device
+#   make device-table   by which way every op runs on each device   make cuda-coverage
 #   make examples   the examples in Lua, shortened           make deps       missing Debian packages
 #   make clean, make help
 #
