@@ -44,9 +44,10 @@ os.remove(scratch)
 local here = lines_of "pwd"[1]
 for _, path in ipairs(lines_of "LC_ALL=C ls core/cuda/*.cu") do
   local name = path:match "([^/]+)%.cu$"
-  os.execute(("rm -rf '%s' && mkdir '%s'"):format(scratch, scratch))
-  os.execute(("cd '%s' && gcov -r -p -s '%s' -o '%s/%s' %s.o >/dev/null 2>&1")
-    :format(scratch, here, here, folder, name))
+  -- The paths are those of the compilation; what gcov writes goes to where it runs.
+  os.execute(("rm -rf '%s' && mkdir '%s' && cd '%s' && ln -s '%s/core' '%s/tests' . "
+    .. "&& gcov -r -p -o '%s/%s' %s.o >/dev/null 2>&1")
+    :format(scratch, scratch, scratch, here, here, here, folder, name))
   for _, listing in ipairs(lines_of(("ls '%s'/*.gcov 2>/dev/null"):format(scratch))) do add(listing) end
 end
 os.execute(("rm -rf '%s'"):format(scratch))
