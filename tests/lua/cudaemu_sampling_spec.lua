@@ -62,7 +62,8 @@ describe("sampling on the emulated device", function()
       return neap.multinomial(on(neap.ones { 300 }), 300, { generator = neap.generator(2) })
     end)
     same("one that is sure", function(on)
-      return neap.multinomial(on(neap.tensor({ 0, 0, 1e-300, 0 }, { dtype = "float64" })), 1, { generator = neap.generator(2) }),
+      return neap.multinomial(on(neap.tensor({ 0, 0, 1e-300, 0 }, { dtype = "float64" })), 1,
+        { generator = neap.generator(2) }),
         neap.multinomial(on(neap.tensor { 0, 1, 0 }), 5, { generator = neap.generator(2), replacement = true })
     end)
   end)

@@ -1,0 +1,81 @@
+-- Ways through the emulated device's kernels that no other spec takes: rare dtypes and layouts, and the device itself
+-- being absent, full or described.
+local neap = require "neap"
+local help = require "tests.lua.cudaemu_help"
+
+if not help.available "rare ways on the emulated device" then return end
+
+describe("rare ways on the emulated device", function()
+  it("products of small integers, and of a layer whose input is no run of rows", function()
+    for _, dtype in ipairs { "int8", "uint8", "int32" } do
+      local a = neap.arange(1, 12, { dtype = dtype, device = "cpu" }):reshape(3, 4)
+      help.same("matmul of " .. dtype, function(on) return on(a):matmul(on(a:t())) end)
+    end
+    local x = neap.arange(1, 24, { dtype = "float64", device = "cpu" }):reshape(2, 3, 4)
+    local w = neap.arange(1, 10, { dtype = "float64", device = "cpu" }):reshape(5, 2)
+    help.same("linear", function(on) return neap.linear(on(x):transpose(1, 3), on(w)) end)
+  end)
+
+  it("reductions to and of small integers", function()
+    for _, dtype in ipairs { "int8", "uint8", "int32" } do
+      local x = neap.tensor({ { 5, 2, 7 }, { 1, 9, 3 } }, { dtype = dtype, device = "cpu" })
+      help.same("of " .. dtype, function(on)
+        return on(x):amax(), on(x):amax(1), on(x):amin(2), on(x):sum(), on(x):prod(1)
+      end)
+    end
+  end)
+
+  it("integers beyond 2^53, rounded once", function()
+    local x = neap.tensor({ (1 << 53) + 1, -(1 << 60) - 12345, math.maxinteger }, { dtype = "int64", device = "cpu" })
+    for _, dtype in ipairs(help.floats) do
+      help.same("to " .. dtype, function(on) return on(x):to(dtype) end)
+    end
+  end)
+
+  it("labels of another dtype, and not one behind the other", function()
+    local x = neap.arange(1, 12, { dtype = "float64", device = "cpu" }):reshape(4, 3):sin()
+    local target = neap.tensor({ { 1, 2 }, { 3, 1 }, { 2, 2 }, { 1, 3 } }, { dtype = "int64", device = "cpu" })
+    help.same("cross_entropy", function(on)
+      return neap.cross_entropy(on(x), on(target):select(2, 1)),
+        neap.cross_entropy(on(x), on(target):select(2, 1):to "int32")
+    end, 1e-14)
+  end)
+
+  it("steps and clipping of parameters of every dtype", function()
+    for _, dtype in ipairs(help.floats) do
+      for _, name in ipairs { "AdamW", "SGD" } do
+        help.same(name .. " of " .. dtype, function(on)
+          local x = neap.tensor({ 0.5, -1.25, 3, 0.125 }, { dtype = dtype, device = "cpu" })
+          local p = on(x):detach():requires_grad_()
+          local opt = neap.optim[name]({ p }, name == "SGD" and { lr = 0.1, momentum = 0.9 } or { lr = 0.1 })
+          for _ = 1, 3 do
+            p.grad = nil
+            neap.scope(function() (p * p):sum():backward() end)
+            local norm = neap.optim.clip_grad_norm_({ p }, 1.5)
+            assert.is_true((neap.is_tensor(norm) and norm:item() or norm) > 0)
+            opt:step()
+          end
+          return p:detach()
+        end, 1e-6)
+      end
+    end
+  end)
+
+  it("the device is described", function()
+    local p = neap.cuda.properties(help.device)
+    assert.is_true(p.memory > 0 and p.memory_free > 0 and p.memory_free <= p.memory)
+    assert.truthy(p.name:find "emulated")
+  end)
+
+  it("without a device, or without memory, the error says so", function()
+    local function run(setting, code)
+      local program = os.getenv "NEAP_PROGRAM" or "build/neap"
+      local p <close> = io.popen(("NEAP_DEVICE=cpu %s %s -e '%s' 2>&1"):format(setting, program, code))
+      return p:read "a"
+    end
+    local out = run("NEAP_EMU_DEVICES=0", [[require "neap".ones(1, { device = "cudaemu" })]])
+    assert.truthy(out:find("there is a driver, but no device", 1, true), out)
+    out = run("NEAP_EMU_MEMORY=1", [[require "neap".zeros(1 << 20, { device = "cudaemu" })]])
+    assert.truthy(out:find("E%-NOMEM"), out)
+  end)
+end)
