@@ -33,7 +33,7 @@ static int device_facts(lua_State *L)
     np_device_facts f;
     if (!neap_x_device_facts(st->c, nl_check_device(L, st, 1, "cuda.properties"), &f))
         return nl_raise(L, st, "cuda.properties");
-    lua_createtable(L, 0, 7);
+    lua_createtable(L, 0, 10);
     lua_pushstring(L, f.name);
     lua_setfield(L, -2, "name");
     lua_pushfstring(L, "%d.%d", f.major, f.minor);
@@ -43,6 +43,10 @@ static int device_facts(lua_State *L)
     set_integer(L, "memory_free", f.memory_free);
     set_version(L, "driver", f.driver);
     set_version(L, "runtime", f.runtime);
+    lua_pushstring(L, f.products);
+    lua_setfield(L, -2, "products");
+    set_integer(L, "product_plans", f.product_plans);
+    set_integer(L, "product_hits", f.product_hits);
     return 1;
 }
 

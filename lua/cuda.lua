@@ -29,7 +29,9 @@ local function named(device, fn)
 end
 
 --- neap.cuda.properties([device]) -> {name =, capability = "9.0", processors =, memory =, memory_free =, driver =,
--- runtime =}: bytes, and versions as "13.0". Without a device: "cuda".
+-- runtime =, products =, product_plans =, product_hits =}: bytes, and versions as "13.0". products is what multiplies
+-- matrices: "cuBLASLt 13.1.0", or "own kernels: " and why, or "none yet" before the first product; product_plans
+-- times the library chose a way of multiplying, product_hits times it had one from before. Without a device: "cuda".
 -- @usage if neap.cuda.is_available() then print(neap.cuda.properties().name) end
 function cuda.properties(device) return neap.device_facts(named(device, "properties")) end
 

@@ -9,7 +9,8 @@
 struct np_gpu {
     int index;
     cudaStream_t stream;
-    char why[400]; /* of the last failure */
+    struct np_lt *lt; /* blaslt.cu; NULL before the first product */
+    char why[400];    /* of the last failure */
 };
 
 /* Did the call succeed? If not, `why` has the call, the error's name and meaning, file and line. */

@@ -8,7 +8,7 @@
 #include <new>
 #include <vector>
 
-#include "device.h"
+#include "blaslt.h"
 
 bool np_succeeds(np_gpu *gpu, cudaError_t e, const char *call, const char *file, int line)
 {
@@ -55,7 +55,10 @@ static void *open_device(int index, char *why, size_t n)
 static void close_device(void *device)
 {
     np_gpu *gpu = static_cast<np_gpu *>(device);
-    if (enter(gpu)) (void)cudaStreamDestroy(gpu->stream);
+    if (enter(gpu)) {
+        np_lt_close(gpu);
+        (void)cudaStreamDestroy(gpu->stream);
+    }
     delete gpu;
 }
 
@@ -105,6 +108,7 @@ static bool facts(void *device, np_device_facts *out)
     out->processors = p.multiProcessorCount;
     out->memory = (int64_t)all;
     out->memory_free = (int64_t)unused;
+    np_lt_facts(gpu, out);
     return true;
 }
 

@@ -1,8 +1,10 @@
 /* product.cu - matmul and linear: C = A B (+ bias), batched, any strides.
  *
- * A tile of TILE x TILE results is a block's; panels of A and B pass through shared memory, K in one order, so bits
+ * Floats go to cuBLASLt (blaslt.cu) where it is installed and the layout is one that it takes; integers, rows and
+ * columns, and everything where it is not, to the kernels here. A tile of TILE x TILE results is a block's; panels of A and B pass through shared memory, K in one order, so bits
  * follow from the shapes alone. Half types accumulate in float32, integers wrap around: as on the CPU (ops/cpu/gemm.h).
  * One kernel for all layouts; transposed and sliced operands are never copied. */
+#include "blaslt.h"
 #include "convert.h"
 #include "walk.h"
 
@@ -121,21 +123,74 @@ template <class T> __global__ void dots(product g)
     }
 }
 
+bool is_narrow(const product &g) { return (g.M < 4 && g.b.rs == 1) || (g.N < 4 && g.a.cs == 1); }
+
 template <class T> static cudaError_t launch(np_gpu *gpu, const product &g)
 {
     const int64_t across = (g.N + TILE - 1) / TILE, down = (g.M + TILE - 1) / TILE,
                   results = g.M * g.N * g.batch.n;
-    if ((g.M < 4 && g.b.rs == 1) || (g.N < 4 && g.a.cs == 1) || down > 65535)
+    if (is_narrow(g) || down > 65535)
         return np_launch(dots<T>, np_blocks(results > (1 << 24) ? 1 << 30 : results * 32), THREADS, 0,
                          gpu->stream, g);
     const unsigned layers = g.batch.n < 65535 ? (unsigned)g.batch.n : 65535u;
     return np_launch(multiply<T>, dim3((unsigned)across, (unsigned)down, layers), THREADS, 0, gpu->stream, g);
 }
 
-static int run(const np_call *c, const product &g)
+/* ---- by the library */
+
+/* m (rows, cols) as rows of ld or, turned, its transpose as rows of ld. false: it is neither. */
+bool as_rows(const matrix &m, int64_t rows, int64_t cols, bool *turned, int64_t *ld)
+{
+    *turned = !((m.cs == 1 || cols == 1) && (m.rs >= cols || rows == 1));
+    *ld = *turned ? (cols == 1 ? rows : m.cs) : (rows == 1 ? cols : m.rs);
+    return !*turned || ((m.rs == 1 || rows == 1) && (m.cs >= rows || cols == 1));
+}
+
+/* Where one B is for all batches, and the rows of A go on from one to the next, all of them are one product. */
+product folded(product g)
+{
+    const int64_t step = g.batch.stride[0][0];
+    if (g.batch.ndim != 1 || g.batch.stride[1][0] != 0 || (g.M > 1 && step != g.M * g.a.rs)) return g;
+    if (g.M == 1) g.a.rs = step;
+    g.M *= g.batch.n;
+    g.batch.ndim = 0;
+    g.batch.n = 1;
+    return g;
+}
+
+/* One call for each step of all batch dims but the last. 0, -1; 1: not for the library. */
+int by_library(const np_call *c, const product &g)
+{
+    np_lt_product p = {c->out[0].dtype, g.M,   g.N,     g.K,     0,      0,      1, 0, 0,
+                       false,           false, nullptr, nullptr, g.bias, nullptr};
+    const int64_t size = p.dtype == NEAP_FLOAT64 ? 8 : p.dtype == NEAP_FLOAT32 ? 4 : 2;
+    if (p.dtype >= NEAP_INT64 || g.K == 0 || is_narrow(g) || (g.bias && g.bias_stride != 1 && g.N > 1))
+        return 1;
+    if (!as_rows(g.a, g.M, g.K, &p.ta, &p.lda) || !as_rows(g.b, g.K, g.N, &p.tb, &p.ldb)) return 1;
+    if (g.batch.ndim > 0) {
+        p.batches = g.batch.size[0];
+        p.stride_a = g.batch.stride[0][0];
+        p.stride_b = g.batch.stride[1][0];
+    }
+    for (int64_t z = 0; z < g.batch.n; z += p.batches) {
+        int64_t at[2];
+        g.batch.at(z, at);
+        p.a = static_cast<const char *>(g.a.p) + at[0] * size;
+        p.b = static_cast<const char *>(g.b.p) + at[1] * size;
+        p.c = static_cast<char *>(g.c) + z * g.M * g.N * size;
+        const int result = np_lt_multiply(c, p);
+        if (result != 0) return result;
+    }
+    return 0;
+}
+
+static int run(const np_call *c, const product &whole)
 {
     np_gpu *gpu = np_gpu_of(c);
+    const product g = folded(whole);
     if (g.M == 0 || g.N == 0 || g.batch.n == 0) return 0;
+    const int done = by_library(c, g);
+    if (done <= 0) return done;
     switch (c->out[0].dtype) {
     case NEAP_FLOAT64: return np_done(c, NP_TRY(gpu, launch<double>(gpu, g)));
     case NEAP_FLOAT16: return np_done(c, NP_TRY(gpu, launch<np_f16>(gpu, g)));

@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-#define NP_PLUGIN_ABI 2u
+#define NP_PLUGIN_ABI 3u
 
 /* An attribute of a call: what is no tensor. */
 typedef struct np_attr {
@@ -112,6 +112,9 @@ typedef struct np_device_facts {
     int processors;   /* multiprocessors */
     int64_t memory, memory_free;
     int driver, runtime; /* 13000 is 13.0 */
+    char products
+        [80]; /* what multiplies matrices: a library, or why own kernels; "none yet" before the first */
+    int64_t product_plans, product_hits; /* how often the library chose a way, and how often one came again */
 } np_device_facts;
 
 /* Every function that fails says why in `why` (n bytes), or returns false after np_plugin.why has the text. */

@@ -69,11 +69,16 @@ typedef enum {
 typedef enum { CUBLASLT_ORDER_COL = 0, CUBLASLT_ORDER_ROW = 1 } cublasLtOrder_t;
 typedef enum {
     CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES = 1,
+    CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK = 3,
     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES = 5,
     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES = 6,
     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES = 7,
     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES = 8
 } cublasLtMatmulPreferenceAttributes_t;
+typedef enum {
+    CUBLASLT_REDUCTION_SCHEME_NONE = 0,
+    CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE = 2
+} cublasLtReductionScheme_t;
 typedef enum { /* bits: 2 relu, 4 bias, 8 drelu, 16 bias gradient, 32 gelu, 64 dgelu, 128 aux, 256 and 512 of A and B */
                CUBLASLT_EPILOGUE_DEFAULT = 1,
                CUBLASLT_EPILOGUE_RELU = 2,
