@@ -220,10 +220,12 @@ NVCC ?= $(shell command -v nvcc)
 # No contraction, as for the CPU.
 NVCC_FLAGS := -std=c++17 -O3 -fmad=false -lineinfo -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 --threads 2 \
   -Icore -Xcompiler -Wall,-Wextra,-Werror -Werror all-warnings
-# The plug-in for GPUs. It needs no CUDA library to be opened: the runtime is linked in, the driver is asked for.
+# The plug-in for GPUs. It needs no CUDA library to be opened: the runtime is linked in, the driver is asked for. What
+# the assembler says of registers is kept beside each object, for tools/check_nvcc.sh.
 $(BUILD)/cuda/%.o: core/cuda/%.cu | $(GENERATED_H)
 	$(call say,NVCC)
-	$(Q)$(NVCC) $(NVCC_FLAGS) -Icore/cuda -I$(GEN) -Xcompiler -fPIC,-fvisibility=hidden -MD -MF $(@:.o=.d) -c $< -o $@
+	$(Q)$(NVCC) $(NVCC_FLAGS) -Icore/cuda -I$(GEN) -Xcompiler -fPIC,-fvisibility=hidden -Xptxas -v -MD -MF $(@:.o=.d) \
+	  -c $< -o $@ >$(@:.o=.ptxas) 2>&1 || { cat $(@:.o=.ptxas); rm -f $@; exit 1; }
 $(BUILD)/libneap-cuda.so: $(CUDA_SRC:core/cuda/%.cu=$(BUILD)/cuda/%.o)
 	$(call say,LINK)
 	$(Q)$(NVCC) -shared -cudart static $^ -o $@ -Xlinker --exclude-libs,ALL -ldl

@@ -199,6 +199,8 @@ emulated_asan() {
         lua5.4 tests/run.lua build asan || { grep FAILED "$logs/emu-asan.log"; return 1; }
     echo "no report; $(grep -E '^[0-9]+ passed, ' "$logs/emu-asan.log") (leaks included), NEAP_TEST_STEPS=${steps:-20}"
 }
+# The plug-in for GPUs: no kernel spills a register.
+use_nvcc() { tools/check_nvcc.sh build; }
 
 part gcc use_gcc
 part clang use_clang
@@ -216,6 +218,7 @@ part tsan threads
 part cudaemu detectors
 part emu-order emulated_orders
 part emu-asan emulated_asan
+part nvcc use_nvcc
 part vg-core valgrind_core
 part vg-lua valgrind_lua
 part vg-ckpt valgrind_checkpoint
