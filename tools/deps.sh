@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the Debian packages that are missing for the purposes named: build, test, demo, check.
+# Installs the Debian packages that are missing for the purposes named: build, test, demo, emulator, check.
 # Where nothing is missing it does nothing and needs no rights. Elsewhere than on Debian it names what to install.
 set -eu
 
@@ -9,6 +9,7 @@ for purpose in "$@"; do
     build) packages="$packages gcc libc6-dev lua5.4 liblua5.4-dev libedit-dev libjansson-dev zlib1g-dev libminizip-dev" ;;
     test) packages="$packages g++ libcmocka-dev lua-busted libopenblas0-pthread dataset-fashion-mnist" ;;
     demo) packages="$packages libopenblas0-pthread dataset-fashion-mnist" ;;
+    emulator) packages="$packages g++" ;;
     check) packages="$packages clang clang-format valgrind lua-check binutils libclang-rt-14-dev" ;;
     *) echo "deps.sh: unknown purpose '$purpose'" >&2; exit 2 ;;
     esac

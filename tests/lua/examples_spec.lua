@@ -9,15 +9,20 @@ local function have(path)
   return file ~= nil
 end
 
--- What an example prints, on the data file of that path.
-local function output(example, path, arguments, environment)
-  if not have(path) then return nil, path .. " is absent" end
+-- What an example prints.
+local function run(example, arguments, environment)
   if not have(program) then return nil, program .. " is not built" end
-  local pipe = assert(io.popen(("%s '%s' examples/%s.lua '%s' %s 2>&1"):format(environment or "", program,
-    example, path, arguments or "")))
+  local pipe = assert(io.popen(("%s '%s' examples/%s.lua %s 2>&1"):format(environment or "", program, example,
+    arguments)))
   local text = pipe:read "a"
   assert(pipe:close(), text)
   return text
+end
+
+-- The same, on the data file of that path.
+local function output(example, path, arguments, environment)
+  if not have(path) then return nil, path .. " is absent" end
+  return run(example, ("'%s' %s"):format(path, arguments or ""), environment)
 end
 
 describe("examples", function()
@@ -47,5 +52,21 @@ describe("examples", function()
     local text, why = output("names", path, "1", environment)
     if not text then return pending(why) end
     assert.is_true(tonumber(text:match "held out (%d+%.%d+)") < limit, text)
+  end)
+
+  -- It compares with the CPU and with its formulas itself, and fails where they differ.
+  it("on_device: losses as the CPU's, bytes by formula, one gradient hash; a difference fails", function()
+    if not have((os.getenv "NEAP_BUILD" or "build") .. "/libneap-cudaemu.so") then
+      return pending "the emulated device is not built"
+    end
+    local found, problem = pcall(require("neap").data.fashion_mnist, "train")
+    if not found then return pending(problem) end
+    local text, why = run("on_device", "cudaemu")
+    if not text then return pending(why) end
+    local hashes = {}
+    for hash in text:gmatch " (%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x)\n" do hashes[#hashes + 1] = hash end
+    assert.equal(15, #hashes, text)
+    for _, hash in ipairs(hashes) do assert.equal(hashes[1], hash, text) end
+    assert.has_error(function() run("on_device", "cudaemu -1") end) -- no difference is that small
   end)
 end)
