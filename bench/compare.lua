@@ -12,11 +12,11 @@
 -- counts what a BLAS packs. AdamW and all else is PyTorch's default implementation.
 -- The work is in bench/work.lua and bench/work.py; the targets are those of the project, not of the table.
 local neap = require "neap"
-local work = require "bench.work"
+local peer = require "bench.peer"
+local ours, median, repetitions, amount = peer.ours, peer.median, peer.repetitions, peer.amount
 
 local ROUNDS = math.tointeger(os.getenv "NEAP_ROUNDS" or 15)
 local ONLY = os.getenv "NEAP_THREADS" and { math.tointeger(os.getenv "NEAP_THREADS") }
-local SHORTEST = 0.01 -- seconds of one turn
 
 -- ---- rows: label, maker and its arguments; target, threads (default: 1 and 2)
 
@@ -83,84 +83,6 @@ row("memory", "784-256-256-10, batch 128", nil, "peak", 128, 784, 256, 256, 10)
 row("memory", "784-256-256-10, batch 4096", nil, "peak", 4096, 784, 256, 256, 10)
 row("memory", "64-64-64-64-64-10, batch 1024", nil, "peak", 1024, 64, 64, 64, 64, 64, 10)
 
--- ---- the two sides: make(row), run(n) -> seconds of one, threads(n), bytes(row)
-
-local ours = {}
-function ours.threads(n)
-  neap.set_num_threads(n)
-  ours.clock = n == 1 and os.clock or neap.clock
-end
-function ours.make(r)
-  ours.work = work[r.maker](table.unpack(r))
-  ours.work(2)
-  return true
-end
-function ours.run(n)
-  local start = ours.clock()
-  ours.work(n)
-  return (ours.clock() - start) / n
-end
-function ours.bytes(r) return work.peak(table.unpack(r)) end
-
-local python = os.getenv "NEAP_TORCH_PYTHON" or "python3"
-
---- PyTorch behind a pipe, or nil. Its answers come through a FIFO, since a Lua pipe goes one way.
-local function open_torch()
-  local fifo = os.tmpname()
-  os.remove(fifo)
-  if not os.execute("mkfifo " .. fifo) then return end
-  local to = io.popen(("%s bench/work.py 2>/dev/null >%s"):format(python, fifo), "w")
-  local from = io.open(fifo)
-  os.remove(fifo)
-  local version = from:read()
-  if not version then return end
-  local function ask(...)
-    to:write(table.concat({ ... }, " "), "\n")
-    to:flush()
-    local line = assert(from:read(), "PyTorch's side ended early")
-    return tonumber(line) or line == "ok", line
-  end
-  local function ask_row(order, r)
-    local words = { order }
-    if order == "make" then words[2] = r.maker end
-    for _, v in ipairs(r) do words[#words + 1] = tostring(v) end
-    return ask(table.unpack(words))
-  end
-  return {
-    version = version,
-    threads = function(n) ask("threads", n) end,
-    run = function(n) return ask("run", n) end,
-    make = function(r) return ask_row("make", r) end,
-    bytes = function(r) return (ask_row("bytes", r)) end,
-    close = function() to:close() from:close() end,
-  }
-end
-
--- ---- measuring
-
-local function median(list)
-  table.sort(list)
-  return (list[(#list + 1) // 2] + list[#list // 2 + 1]) / 2
-end
-
---- How often one turn repeats the work, so that it takes SHORTEST.
-local function repetitions(side)
-  local n = 1
-  while true do
-    local took = side.run(n) * n
-    if took >= SHORTEST or n >= 1 << 24 then return n end
-    n = math.max(2 * n, math.min(math.ceil(n * SHORTEST / math.max(took, 1e-7)), 64 * n))
-  end
-end
-
-local function amount(v, unit)
-  if unit == "bytes" then return ("%.2f MiB"):format(v / 1048576) end
-  for _, u in ipairs { { 1, "s" }, { 1e-3, "ms" }, { 1e-6, "us" } } do
-    if v >= u[1] then return ("%.3g %s"):format(v / u[1], u[2]) end
-  end
-  return ("%.0f ns"):format(v * 1e9)
-end
-
 --- One line. a, b: Neap's and PyTorch's figures by round; b nil: no PyTorch.
 local function print_line(group, label, threads, target, a, b, unit)
   local line = ("%-9s %-36s %s  %10s"):format(group, label, threads or " ", amount(median { table.unpack(a) }, unit))
@@ -207,7 +129,7 @@ end
 --- A program that makes one tensor and prints it.
 local function startup(torch)
   local neap_program = (arg[-1] or "build/neap") .. " -e 'local neap = require \"neap\"; print(neap.ones(2))'"
-  local torch_program = python .. " -c 'import torch; print(torch.ones(2))'"
+  local torch_program = peer.python .. " -c 'import torch; print(torch.ones(2))'"
   local a, b = {}, torch and {}
   for i = 1, ROUNDS do
     a[i] = time_program(neap_program)
@@ -225,7 +147,7 @@ end
 
 local wanted, any = {}, #arg > 0
 for _, name in ipairs(arg) do wanted[name] = true end
-local torch = open_torch()
+local torch = peer.open_torch()
 print(torch and "Neap beside PyTorch " .. torch.version
   or "PyTorch is not here (NEAP_TORCH_PYTHON names a Python that has it): Neap's figures alone, no ratios")
 print(("%-9s %-36s T  %10s%s"):format("", "", "Neap",

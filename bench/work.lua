@@ -86,8 +86,12 @@ function work.sum(n, m, dim)
   local x = uniform(-1, 1, { n, m })
   return steps(function() x:sum(dim) end)
 end
-function work.matmul(m, k, n)
-  local a, b = uniform(-1, 1, { m, k }), uniform(-1, 1, { k, n })
+function work.copy(n)
+  local x, y = uniform(-1, 1, { n }), uniform(-1, 1, { n })
+  return steps(function() y:copy_(x) end)
+end
+function work.matmul(m, k, n, dtype)
+  local a, b = uniform(-1, 1, { m, k }):to(dtype or "float32"), uniform(-1, 1, { k, n }):to(dtype or "float32")
   return steps(function() a:matmul(b) end)
 end
 function work.mv(n)
@@ -104,6 +108,13 @@ function work.layer_norm(n, m, back)
   local g = uniform(0, 1, { n, m })
   local all = { x:requires_grad_(), w:requires_grad_(), b:requires_grad_() }
   return steps(function() neap.grad(neap.layer_norm(x, w, b), all, { grad_outputs = g }) end)
+end
+function work.rms_norm(n, m, back)
+  local x, w = uniform(-1, 1, { n, m }), neap.ones(m)
+  if not back then return steps(function() neap.rms_norm(x, w) end) end
+  local g = uniform(0, 1, { n, m })
+  local all = { x:requires_grad_(), w:requires_grad_() }
+  return steps(function() neap.grad(neap.rms_norm(x, w), all, { grad_outputs = g }) end)
 end
 function work.dropout(n)
   local x = uniform(-1, 1, { n })
@@ -155,6 +166,45 @@ function work.peak(batch, ...)
   local before = neap.memory_stats().live
   local step = perceptron({ ... }, batch)
   for _ = 1, 4 do neap.scope(step) end
+  return neap.memory_stats().peak - before
+end
+
+--- Forward and backward of a deep network, with a way of checkpointing around each fourth of its layers.
+local function regions(way, layers, width, batch)
+  local quarters, x = {}, uniform(-1, 1, { batch, width }, { grad = true })
+  for i = 1, 4 do
+    local parts = {}
+    for _ = 1, layers // 4 do parts[#parts + 1] = nn.Sequential(nn.Linear(width, width), nn.GELU()) end
+    quarters[i] = nn.Sequential(parts)
+  end
+  local options = ({
+    reentrant = { use_reentrant = true },
+    ["non-reentrant"] = { use_reentrant = false },
+    selective = { use_reentrant = false, policy = { neap.ops.linear } },
+  })[way]
+  local function forward()
+    local h = x
+    for _, f in ipairs(quarters) do h = options and neap.checkpoint(f, options, h) or f(h) end
+    return h:square():mean()
+  end
+  local pinned = { pin_memory = true }
+  return function()
+    for _, f in ipairs(quarters) do f:zero_grad() end
+    x.grad = nil
+    local loss = way == "save_on_cpu" and neap.save_on_cpu(pinned, forward) or forward()
+    loss:backward()
+  end
+end
+function work.checkpointed(...) return steps(regions(...)) end
+
+--- Bytes that a step adds at its height to what the network and its gradients take.
+function work.peak_checkpointed(...)
+  local step = regions(...)
+  neap.scope(step)
+  collectgarbage()
+  neap.reset_peak()
+  local before = neap.memory_stats().live
+  neap.scope(step)
   return neap.memory_stats().peak - before
 end
 

@@ -1,5 +1,7 @@
 """PyTorch's side of bench/compare.lua: the same names and the same work as bench/work.lua.
 
+    python3 bench/work.py [cuda]
+
 Reads lines `threads N`, `make NAME ARGUMENTS`, `run N`, `bytes NAME ARGUMENTS`; answers each with one line:
 `ok`, the seconds of one repetition, the bytes, or `no` and the reason.
 """
@@ -129,8 +131,16 @@ def sum(n, m, dim):
 
 
 @work
-def matmul(m, k, n):
-    a, b = uniform(-1, 1, m, k), uniform(-1, 1, k, n)
+def copy(n):
+    x, y = uniform(-1, 1, n), uniform(-1, 1, n)
+    return steps(lambda: y.copy_(x))
+
+
+@work
+def matmul(m, k, n, dtype="float32"):
+    torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
+    dtype = torch.float32 if dtype == "tf32" else getattr(torch, dtype)
+    a, b = uniform(-1, 1, m, k).to(dtype), uniform(-1, 1, k, n).to(dtype)
     return steps(lambda: a @ b)
 
 
@@ -154,6 +164,16 @@ def layer_norm(n, m, back):
     g = uniform(0, 1, n, m)
     every = (x, w.requires_grad_(), b.requires_grad_())
     return steps(lambda: torch.autograd.grad(F.layer_norm(x, (m,), w, b), every, g))
+
+
+@work
+def rms_norm(n, m, back):
+    x, w = uniform(-1, 1, n, m, grad=back), torch.ones(m)
+    if not back:
+        return steps(lambda: F.rms_norm(x, (m,), w, 1e-6))
+    g = uniform(0, 1, n, m)
+    every = (x, w.requires_grad_())
+    return steps(lambda: torch.autograd.grad(F.rms_norm(x, (m,), w, 1e-6), every, g))
 
 
 @work
@@ -222,6 +242,62 @@ def peak(batch, *sizes):
     return most
 
 
+def regions(way, layers, width, batch):
+    """Forward and backward of a deep network, with a way of checkpointing around each fourth of its layers."""
+    from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+    parts = [torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.GELU()) for _ in range(layers)]
+    quarters = [torch.nn.Sequential(*parts[i::4]) for i in range(4)]
+    x = uniform(-1, 1, batch, width, grad=True)
+
+    def products():
+        return create_selective_checkpoint_contexts([torch.ops.aten.addmm.default])
+
+    through = {
+        "plain": lambda f, h: f(h),
+        "reentrant": lambda f, h: checkpoint(f, h, use_reentrant=True),
+        "non-reentrant": lambda f, h: checkpoint(f, h, use_reentrant=False),
+        "selective": lambda f, h: checkpoint(f, h, use_reentrant=False, context_fn=products),
+        "save_on_cpu": lambda f, h: f(h),
+    }[way]
+
+    def forward():
+        h = x
+        for f in quarters:
+            h = through(f, h)
+        return h.square().mean()
+
+    def step():
+        for p in quarters:
+            p.zero_grad()
+        x.grad = None
+        if way == "save_on_cpu":
+            with torch.autograd.graph.save_on_cpu(pin_memory=True):
+                loss = forward()
+        else:
+            loss = forward()
+        loss.backward()
+
+    return step
+
+
+@work
+def checkpointed(*arguments):
+    return steps(regions(*arguments))
+
+
+def peak_checkpointed(*arguments):
+    """Bytes that a step adds at its height to what the network and its gradients take."""
+    step = regions(*arguments)
+    step()
+    if DEVICE != "cuda":
+        raise ValueError("known on a GPU alone")
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    step()
+    return torch.cuda.max_memory_allocated() - before
+
+
 # ---- the pipe
 
 def value(text):
@@ -241,15 +317,21 @@ def answer(order, *arguments):
         run = WORK[arguments[0]](*arguments[1:])
         run(2)
     elif order == "run":
-        clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+        clock = time.process_time if torch.get_num_threads() == 1 and DEVICE == "cpu" else time.perf_counter
+        wait()
         start = clock()
         run(arguments[0])
+        wait()
         return "%.9g" % ((clock() - start) / arguments[0])
     elif order == "bytes":
-        return peak(*arguments)
+        return {"peak": peak, "peak_checkpointed": peak_checkpointed}[arguments[0]](*arguments[1:])
     return "ok"
 
 
+DEVICE = sys.argv[1] if len(sys.argv) > 1 else "cpu"
+wait = torch.cuda.synchronize if DEVICE == "cuda" else lambda: None
+torch.zeros(1, device=DEVICE)  # ends here where there is no such device
+torch.set_default_device(DEVICE)
 run = None
 print(torch.__version__, flush=True)
 for line in sys.stdin:
