@@ -2,6 +2,7 @@
 #
 #   make build      libraries, Lua module, the program        make bench     measurements (no pass or fail)
 #   make demo       a complete small training run             make docs      reference, stubs, guide
+#   make demo DEVICE=cudaemu    a training on the emulated GPU beside the CPU's (DEVICE=cuda: on a GPU)
 #   make test       all tests, ends with "N passed, N failed" make format    clang-format
 #   make check      compilers, sanitizers, valgrind, gates    make install   PREFIX=/usr/local DESTDIR=
 #   make op-table   every op by what tests show of it         make check-cudaemu-detectors
@@ -218,25 +219,35 @@ $(eval $(call emu_variant,tsan,clang++,-O1 -fsanitize=thread,-O2 -DNP_EMU_TSAN,-
 
 NVCC ?= $(shell command -v nvcc)
 # No contraction, as for the CPU.
-NVCC_FLAGS := -std=c++17 -O3 -fmad=false -lineinfo -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 --threads 2 \
-  -Icore -Xcompiler -Wall,-Wextra,-Werror -Werror all-warnings
-# The plug-in for GPUs. It needs no CUDA library to be opened: the runtime is linked in, the driver is asked for. What
-# the assembler says of registers is kept beside each object, for tools/check_nvcc.sh.
-$(BUILD)/cuda/%.o: core/cuda/%.cu | $(GENERATED_H)
-	$(call say,NVCC)
-	$(Q)$(NVCC) $(NVCC_FLAGS) -Icore/cuda -I$(GEN) -Xcompiler -fPIC,-fvisibility=hidden -Xptxas -v -MD -MF $(@:.o=.d) \
-	  -c $< -o $@ >$(@:.o=.ptxas) 2>&1 || { cat $(@:.o=.ptxas); rm -f $@; exit 1; }
-$(BUILD)/libneap-cuda.so: $(CUDA_SRC:core/cuda/%.cu=$(BUILD)/cuda/%.o)
-	$(call say,LINK)
-	$(Q)$(NVCC) -shared -cudart static $^ -o $@ -Xlinker --exclude-libs,ALL -ldl
--include $(CUDA_SRC:core/cuda/%.cu=$(BUILD)/cuda/%.d)
+NVCC_FLAGS := -std=c++17 -O3 -fmad=false -lineinfo --threads 2 -Icore -Xcompiler -Wall,-Wextra,-Werror -Werror all-warnings
+gencode = $(foreach a,$(subst -, ,$(1)),-gencode arch=compute_$(a),code=sm_$(a))
+# The plug-in for GPUs, by the compute capabilities it is for. It needs no CUDA library to be opened: the runtime is
+# linked in, the driver is asked for. What the assembler says of registers is kept beside each object, for
+# tools/check_nvcc.sh.
+define nvcc_variant # capabilities
+$(BUILD)/cuda/$(1)/%.o: core/cuda/%.cu | $(GENERATED_H)
+	$$(call say,NVCC)
+	$(Q)[ "$$(NVCC)" ] || { echo "there is no nvcc, which compiles for GPUs: CUDA 13 has it"; exit 1; }
+	$(Q)$$(NVCC) $$(NVCC_FLAGS) $$(call gencode,$(1)) -Icore/cuda -I$(GEN) -Xcompiler -fPIC,-fvisibility=hidden -Xptxas -v \
+	  -MD -MF $$(@:.o=.d) -c $$< -o $$@ >$$(@:.o=.ptxas) 2>&1 || { cat $$(@:.o=.ptxas); rm -f $$@; exit 1; }
+$(BUILD)/cuda/$(1)/libneap-cuda.so: $(CUDA_SRC:core/cuda/%.cu=$(BUILD)/cuda/$(1)/%.o)
+	$$(call say,LINK)
+	$(Q)$$(NVCC) -shared -cudart static $$^ -o $$@ -Xlinker --exclude-libs,ALL -ldl
+-include $(CUDA_SRC:core/cuda/%.cu=$(BUILD)/cuda/$(1)/%.d)
+endef
+$(eval $(call nvcc_variant,80-90))
+$(eval $(call nvcc_variant,90))
+# Where a plug-in is looked for.
+$(BUILD)/libneap-cuda.so: $(BUILD)/cuda/80-90/libneap-cuda.so
+	$(call say,COPY)
+	$(Q)cp $< $@
 # The device of tests, where a plug-in is looked for.
 $(BUILD)/libneap-cudaemu.so: $(EMU)/plain/libneap-cudaemu.so
 	$(call say,COPY)
 	$(Q)cp $< $@
 $(EMU)/nvcc/%: tests/cudaemu/%.cu tests/cudaemu/selftest_kernels.h core/cuda/np_cuda.h
 	$(call say,NVCC)
-	$(Q)$(NVCC) $(NVCC_FLAGS) $< -o $@ $(if $(findstring blas,$@),-lcublasLt)
+	$(Q)$(NVCC) $(NVCC_FLAGS) $(call gencode,80-90) $< -o $@ $(if $(findstring blas,$@),-lcublasLt)
 
 -include $(CORE_OBJ:.o=.d) $(BINDINGS_OBJ:.o=.d) $(OBJ)/bindings/program.d $(TESTS:=.d) $(BUILD)/tests/force_gc.so.d $(FUZZERS:=.d) $(BENCH:=.d) $(EMBED:=.d)
 
@@ -246,10 +257,12 @@ help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 deps:
 	@tools/deps.sh build test demo
+# With DEVICE=cuda or DEVICE=cudaemu: that device beside the CPU.
+DEVICE ?= cpu
 demo:
-	@tools/deps.sh build demo
-	@$(MAKE) --no-print-directory $(JOBS) build
-	$(BUILD)/neap examples/fashion_mnist.lua
+	@tools/deps.sh build demo $(if $(filter cudaemu,$(DEVICE)),emulator)
+	@$(MAKE) --no-print-directory $(JOBS) build $(if $(filter-out cpu,$(DEVICE)),$(BUILD)/libneap-$(DEVICE).so)
+	$(BUILD)/neap $(if $(filter-out cpu,$(DEVICE)),examples/on_device.lua $(DEVICE),examples/fashion_mnist.lua)
 # Every example in Lua, the longer ones shortened.
 examples: build
 	$(Q)for e in xor curve_fit selective context_managers checkpoint_mlp lynx_hare; do \
@@ -257,7 +270,7 @@ examples: build
 	$(Q)echo "-- examples/names.lua"; $(BUILD)/neap examples/names.lua ../shared/data/names.txt 1
 test:
 	@tools/deps.sh build test
-	@$(MAKE) --no-print-directory $(JOBS) all-tests
+	@$(MAKE) --no-print-directory $(JOBS) all-tests $(if $(SAN)$(TSAN),,$(if $(NVCC),$(BUILD)/cuda/90/libneap-cuda.so))
 	@$(MAKE) --no-print-directory run-tests
 run-tests:
 	@$(LUA) tests/run.lua $(BUILD) $(if $(SAN),asan)$(if $(TSAN),tsan)

@@ -7,14 +7,14 @@
 --
 -- The Lua specs run a second time on the emulated CUDA device: it is the device of whatever names none. Their long
 -- loops are shorter then (NEAP_TEST_STEPS). NEAP_TEST_DEVICE=cudaemu: this alone, and the specs that name it. Under a
--- sanitizer it is not run unless asked for so.
+-- sanitizer it is not run unless asked for so. NEAP_TEST_DEVICE=cuda: the same on a GPU.
 --
 -- One line per program, the whole output of those that fail, and "N passed, N failed" as the last line. The exit
 -- status is 1 when anything failed or nothing ran. A program that dies counts its missing tests as failed.
 
 local build, sanitizer = ...
 build = build or "build"
-local force_gc, only_device = os.getenv "NEAP_FORCE_GC", os.getenv "NEAP_TEST_DEVICE" == "cudaemu"
+local force_gc, only_device = os.getenv "NEAP_FORCE_GC", os.getenv "NEAP_TEST_DEVICE"
 local passed, failed, skipped = 0, 0, 0
 
 local function lines_of(command)
@@ -59,14 +59,15 @@ local function count_tap(output)
   return ok, not_ok, skip, planned
 end
 
-local function run_c(program)
-  local name = program:match("([^/]+)$")
+--- A program or a script that prints TAP.
+local function run_tap(program, name)
   local output, ok, how = lines_of("CMOCKA_MESSAGE_OUTPUT=TAP NEAP_TEST_DIR=tests " .. program .. " 2>&1 </dev/null")
   local n_ok, n_bad, n_skip, planned = count_tap(output)
   local missing = math.max((planned or 1) - n_ok - n_bad - n_skip, 0)
   n_bad = n_bad + missing
   if not ok and n_bad == 0 then n_bad = 1 end
   local note
+  for _, line in ipairs(output) do note = note or line:match "# SKIP (.*)" end
   if missing > 0 then
     note = "ended early, " .. how
   elseif not ok and n_bad > 0 then
@@ -109,7 +110,7 @@ local function run_lua(spec, device)
   report(name, n_ok, n_bad, n_skip, output, note)
 end
 
--- What is not run on the emulated device, and why.
+-- What is not run on another device, and why.
 local programs = "starts programs that name no device"
 local cpu_only = {
   docs = "texts", contributing = "compiles C", program = programs, examples = programs, plot = "text on a terminal",
@@ -142,11 +143,14 @@ end
 
 if not only_device then
   for _, source in ipairs(force_gc and {} or lines_of("LC_ALL=C ls tests/core/test_*.c 2>/dev/null")) do
-    run_c(build .. "/tests/" .. source:match("([^/]+)%.c$"))
+    local name = source:match("([^/]+)%.c$")
+    run_tap(build .. "/tests/" .. name, name)
   end
+  if not sanitizer and not force_gc then run_tap("tools/check_nvcc.sh " .. build .. " 90", "plug-in of nvcc") end
 end
 if sanitizer ~= "tsan" then run_specs() end
-if (only_device or not sanitizer and not force_gc) and has_device "cudaemu" then run_specs "cudaemu" end
+local device = only_device or "cudaemu"
+if (only_device or not sanitizer and not force_gc) and has_device(device) then run_specs(device) end
 
 if skipped > 0 then print(("%d skipped"):format(skipped)) end
 print(("%d passed, %d failed"):format(passed, failed))

@@ -199,8 +199,12 @@ emulated_asan() {
         lua5.4 tests/run.lua build asan || { grep FAILED "$logs/emu-asan.log"; return 1; }
     echo "no report; $(grep -E '^[0-9]+ passed, ' "$logs/emu-asan.log") (leaks included), NEAP_TEST_STEPS=${steps:-20}"
 }
-# The plug-in for GPUs: no kernel spills a register.
-use_nvcc() { tools/check_nvcc.sh build; }
+# The plug-in for GPUs, for both compute capabilities: no kernel spills a register, and so on.
+use_nvcc() {
+    if command -v nvcc >/dev/null; then make $jobs build build/libneap-cuda.so || return 1; fi
+    tools/check_nvcc.sh build || return 1
+    sed -n 's/^ok [0-9]* - //p' "$logs/nvcc.log" | paste -sd ';' | sed 's/;/; /g'
+}
 
 part gcc use_gcc
 part clang use_clang
