@@ -6,7 +6,7 @@
 --
 --
 -- The Lua specs run a second time on the emulated CUDA device: it is the device of whatever names none. Their long
--- loops are shorter then (NEAP_TEST_STEPS). NEAP_TEST_DEVICE=cudaemu: this alone, and the specs that name it. Under a
+-- loops are shorter then (NEAP_TEST_STEPS). NEAP_TEST_DEVICE=cudaemu: this alone, and the tests that name it. Under a
 -- sanitizer it is not run unless asked for so. NEAP_TEST_DEVICE=cuda: the same on a GPU.
 --
 -- One line per program, the whole output of those that fail, and "N passed, N failed" as the last line. The exit
@@ -147,6 +147,8 @@ if not only_device then
     run_tap(build .. "/tests/" .. name, name)
   end
   if not sanitizer and not force_gc then run_tap("tools/check_nvcc.sh " .. build .. " 90", "plug-in of nvcc") end
+elseif only_device == "cudaemu" then
+  run_tap(environment() .. build .. "/tests/test_device_faults", "test_device_faults")
 end
 if sanitizer ~= "tsan" then run_specs() end
 local device = only_device or "cudaemu"

@@ -219,6 +219,7 @@ static void run_product(const Product *p)
 
 template <class T> static cublasStatus_t take(T *field, const void *v, size_t bytes)
 {
+    if (must_fail()) return CUBLAS_STATUS_INTERNAL_ERROR;
     if (!v || bytes != sizeof *field) return CUBLAS_STATUS_INVALID_VALUE;
     memcpy(field, v, bytes);
     return CUBLAS_STATUS_SUCCESS;
@@ -226,6 +227,7 @@ template <class T> static cublasStatus_t take(T *field, const void *v, size_t by
 
 template <class T> static cublasStatus_t make(T **out, const T &v)
 {
+    if (must_fail()) return CUBLAS_STATUS_ALLOC_FAILED;
     *out = new T(v);
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -333,6 +335,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmul
                                               cublasLtMatmulHeuristicResult_t results[], int *n_results)
 {
     *n_results = 0;
+    if (must_fail()) return CUBLAS_STATUS_INTERNAL_ERROR;
     if (!h || !p || wanted < 1) return CUBLAS_STATUS_INVALID_VALUE;
     const cublasStatus_t s = check(d, a, b, c, out);
     if (s != CUBLAS_STATUS_SUCCESS) return s;
@@ -348,6 +351,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const 
                               cudaStream_t stream)
 {
     Locked l;
+    if (must_fail()) return CUBLAS_STATUS_EXECUTION_FAILED;
     if (!h || !alpha || !beta || !A || !B || !D) return CUBLAS_STATUS_INVALID_VALUE;
     const cublasStatus_t s = check(d, a, b, c, out);
     if (s != CUBLAS_STATUS_SUCCESS) return s;

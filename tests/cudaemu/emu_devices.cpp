@@ -9,11 +9,18 @@ Device devices[max_devices];
 thread_local int current_device;
 std::map<const void *, int> dynamic_shared;
 static thread_local cudaError_t last_error;
+static long fail_in; /* calls until the one that fails; 0: none does */
 
 cudaError_t fail(cudaError_t e)
 {
     if (e != cudaSuccess) last_error = e;
     return e;
+}
+
+bool must_fail()
+{
+    Locked l;
+    return fail_in > 0 && --fail_in == 0;
 }
 
 Locked::Locked()
@@ -47,6 +54,7 @@ static Settings read_settings()
     s.stack = (number("NEAP_EMU_STACK", sanitized ? 256 : 64) * 1024 + 4095) / 4096 * 4096;
     s.memory = number("NEAP_EMU_MEMORY", 4096) << 20;
     s.devices = (int)number("NEAP_EMU_DEVICES", 1);
+    s.driver = (int)number("NEAP_EMU_DRIVER", CUDART_VERSION);
     if (s.devices > max_devices) s.devices = max_devices;
     return s;
 }
@@ -67,6 +75,14 @@ unsigned next_random(unsigned below)
 } // namespace emu
 
 using namespace emu;
+
+long neap_emu_fail_at(long n)
+{
+    Locked l;
+    const long left = fail_in;
+    fail_in = n;
+    return left;
+}
 
 /* ---- errors and devices */
 
@@ -127,16 +143,26 @@ cudaError_t cudaGetLastError(void)
     return e;
 }
 
-cudaError_t cudaDriverGetVersion(int *version) { return *version = CUDART_VERSION, cudaSuccess; }
-cudaError_t cudaRuntimeGetVersion(int *version) { return *version = CUDART_VERSION, cudaSuccess; }
+static cudaError_t version(int *out, int known)
+{
+    if (must_fail()) return fail(cudaErrorUnknown);
+    *out = known;
+    return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int *out) { return version(out, settings().driver); }
+cudaError_t cudaRuntimeGetVersion(int *out) { return version(out, CUDART_VERSION); }
 cudaError_t cudaGetDeviceCount(int *count)
 {
-    if (settings().devices < 1) return fail(cudaErrorNoDevice); /* the count stays as it was, as with CUDA */
+    if (must_fail()) return fail(cudaErrorInitializationError);
+    /* The count stays as it was, as with CUDA. */
+    if (settings().driver < CUDART_VERSION) return fail(cudaErrorInsufficientDriver);
+    if (settings().devices < 1) return fail(cudaErrorNoDevice);
     *count = settings().devices;
     return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device)
 {
+    if (must_fail()) return fail(cudaErrorUnknown);
     if (!is_device(device)) return fail(cudaErrorInvalidDevice);
     current_device = device;
     return cudaSuccess;
@@ -145,6 +171,7 @@ cudaError_t cudaGetDevice(int *device) { return *device = current_device, cudaSu
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
 {
+    if (must_fail()) return fail(cudaErrorUnknown);
     if (!is_device(device)) return fail(cudaErrorInvalidDevice);
     *p = {};
     snprintf(p->name, sizeof p->name, "emulated device %d", device);
@@ -198,6 +225,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr a, int device
 cudaError_t cudaDeviceSynchronize(void)
 {
     Locked l;
+    if (must_fail()) return fail(cudaErrorLaunchFailure);
     if (capturing()) return fail(cudaErrorStreamCaptureUnsupported);
     for (Stream *s : streams)
         if (s->device == current_device) drain(s);
@@ -223,6 +251,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
 cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute a, int value)
 {
     Locked l;
+    if (must_fail()) return fail(cudaErrorInvalidDeviceFunction);
     if (a == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
     if (a != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || (size_t)value > shared_limit)
         return fail(cudaErrorInvalidValue);

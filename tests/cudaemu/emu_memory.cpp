@@ -157,6 +157,7 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
     Locked l;
     *p = nullptr;
     catch_faults();
+    if (must_fail()) return fail(cudaErrorMemoryAllocation);
     if (!is_device(current_device)) return fail(cudaErrorNoDevice);
     if (capturing()) return fail(cudaErrorStreamCaptureUnsupported);
     if (bytes == 0) return cudaSuccess;
@@ -196,6 +197,7 @@ cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned)
 {
     Locked l;
     *p = nullptr;
+    if (must_fail()) return fail(cudaErrorMemoryAllocation);
     if (capturing()) return fail(cudaErrorStreamCaptureUnsupported);
     if (bytes == 0) return cudaSuccess;
     if (posix_memalign(p, page, bytes)) return fail(cudaErrorMemoryAllocation);
@@ -229,6 +231,7 @@ cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned)
 cudaError_t cudaMemGetInfo(size_t *free, size_t *total)
 {
     Locked l;
+    if (must_fail()) return fail(cudaErrorUnknown);
     *total = settings().memory;
     *free = *total - devices[current_device].used;
     return cudaSuccess;
@@ -274,6 +277,7 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
     Stream *s = stream_of(stream);
     int to, from;
     bool to_pageable, from_pageable;
+    if (must_fail()) return fail(cudaErrorUnknown);
     if (!is_stream(s)) return fail(cudaErrorInvalidResourceHandle);
     if (!side(dst, bytes, &to, &to_pageable) || !side(src, bytes, &from, &from_pageable))
         return fail(cudaErrorInvalidValue);
@@ -317,6 +321,7 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t strea
     Stream *s = stream_of(stream);
     int device;
     bool pageable;
+    if (must_fail()) return fail(cudaErrorUnknown);
     if (!is_stream(s)) return fail(cudaErrorInvalidResourceHandle);
     if (!side(p, bytes, &device, &pageable) || pageable) return fail(cudaErrorInvalidValue);
     give(s, [=] {

@@ -109,6 +109,7 @@ cudaError_t launch(const void *kernel, dim3 grid, dim3 block, size_t shared, cud
 {
     Locked l;
     Stream *s = stream_of(stream);
+    if (must_fail()) return fail(cudaErrorLaunchOutOfResources);
     if (!is_stream(s) || s->device != current_device) return fail(cudaErrorInvalidResourceHandle);
     const uint64_t lanes = (uint64_t)block.x * block.y * block.z;
     if (lanes == 0 || lanes > lanes_limit || block.z > 64 || grid.x == 0 || grid.y == 0 || grid.z == 0 ||
@@ -143,6 +144,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int)
 {
     Locked l;
     *s = nullptr;
+    if (must_fail()) return fail(cudaErrorUnknown);
     if (!is_device(current_device)) return fail(cudaErrorNoDevice);
     if (flags & ~(unsigned)cudaStreamNonBlocking) return fail(cudaErrorInvalidValue);
     *s = new Stream{current_device, !(flags & cudaStreamNonBlocking), {}};
@@ -180,6 +182,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     Locked l;
     Stream *s = stream_of(stream);
+    if (must_fail()) return fail(cudaErrorLaunchFailure);
     if (!is_stream(s)) return fail(cudaErrorInvalidResourceHandle);
     if (s->capture) {
         s->capture->invalid = true;
@@ -212,6 +215,8 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *user)
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
 {
     Locked l;
+    *e = nullptr;
+    if (must_fail()) return fail(cudaErrorUnknown);
     *e = new Event;
     (*e)->timing = !(flags & cudaEventDisableTiming);
     return cudaSuccess;
@@ -229,6 +234,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t stream)
 {
     Locked l;
     Stream *s = stream_of(stream);
+    if (must_fail()) return fail(cudaErrorUnknown);
     if (!e || !is_stream(s)) return fail(cudaErrorInvalidResourceHandle);
     e->capture = s->capture;
     e->captured_on = s->capture ? s : nullptr;
@@ -245,6 +251,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t e, unsigned)
 {
     Locked l;
     Stream *s = stream_of(stream);
+    if (must_fail()) return fail(cudaErrorUnknown);
     if (!e || !is_stream(s)) return fail(cudaErrorInvalidResourceHandle);
     if (e->capture) { /* joins what is being recorded, or leads back to it */
         if (!s->capture) s->capture = e->capture;
@@ -271,6 +278,7 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
     Locked l;
+    if (must_fail()) return fail(cudaErrorLaunchFailure);
     if (!e) return fail(cudaErrorInvalidResourceHandle);
     if (e->capture) return fail(cudaErrorCapturedEvent);
     while (e->state->done < e->state->recorded)

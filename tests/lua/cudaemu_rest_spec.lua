@@ -75,6 +75,13 @@ describe("rare ways on the emulated device", function()
     end
     local out = run("NEAP_EMU_DEVICES=0", [[require "neap".ones(1, { device = "cudaemu" })]])
     assert.truthy(out:find("there is a driver, but no device", 1, true), out)
+    for setting, words in pairs {
+      ["NEAP_EMU_DRIVER=0"] = "no driver is installed",
+      ["NEAP_EMU_DRIVER=12080"] = "the driver is too old: it knows CUDA 12.8, this plug-in needs 13.0",
+    } do
+      out = run(setting, [[require "neap".ones(1, { device = "cudaemu" })]])
+      assert.truthy(out:find(words, 1, true), out)
+    end
     out = run("NEAP_EMU_MEMORY=1", [[require "neap".zeros(1 << 20, { device = "cudaemu" })]])
     assert.truthy(out:find("E%-NOMEM"), out)
   end)
