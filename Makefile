@@ -214,7 +214,7 @@ endef
 $(eval $(call emu_variant,plain,g++,-O1,-O2,))
 $(eval $(call emu_variant,ucontext,g++,-O2,-O2 -DNP_EMU_UCONTEXT,))
 $(eval $(call emu_variant,asan,g++,-O1 -fsanitize=address$(comma)undefined -fno-omit-frame-pointer,-O1 -fsanitize=address,-fsanitize=address$(comma)undefined))
-$(eval $(call emu_variant,cov,g++,-O0 --coverage,-O2,--coverage))
+$(eval $(call emu_variant,cov,g++,-O0 -fno-exceptions --coverage,-O2,--coverage))
 $(eval $(call emu_variant,tsan,clang++,-O1 -fsanitize=thread,-O2 -DNP_EMU_TSAN,-fsanitize=thread))
 
 NVCC ?= $(shell command -v nvcc)

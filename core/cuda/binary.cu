@@ -14,12 +14,12 @@ NP_NUMBER2(add, a, b, a + b, np_wrap_add(a, b))
 NP_NUMBER2(sub, a, b, a - b, np_wrap_sub(a, b))
 NP_NUMBER2(mul, a, b, a *b, np_wrap_mul(a, b))
 NP_FLOAT2(div, a, b, a / b)
-NP_NUMBER2(maximum, a, b, (a > b) | (a != a) ? a : b, a > b ? a : b)
-NP_NUMBER2(minimum, a, b, (a < b) | (a != a) ? a : b, a < b ? a : b)
+NP_NUMBER2(maximum, a, b, ((a > b) | (a != a)) ? a : b, a > b ? a : b)
+NP_NUMBER2(minimum, a, b, ((a < b) | (a != a)) ? a : b, a < b ? a : b)
 NP_FLOAT2(hypot, a, b, hypot(a, b))
 NP_FLOAT2(atan2, a, b, atan2(a, b))
 NP_FLOAT2(copysign, a, b, copysign(a, b))
-NP_FLOAT2(xlogy, a, b, (a == 0) & (b == b) ? W(0) : a * log(b))
+NP_FLOAT2(xlogy, a, b, ((a == 0) & (b == b)) ? W(0) : a *log(b))
 NP_FLOAT2(mul0, g, d, g == 0 ? W(0) : g * d)
 NP_FLOAT2(div0, g, d, g == 0 ? W(0) : g / d)
 
@@ -27,7 +27,7 @@ struct logaddexp_of {
     template <class W> NP_DEVICE W operator()(W a, W b) const
     {
         if ((a == b) & (fabs(a) == (W)INFINITY)) return a;
-        return ((a > b) | (a != a) ? a : b) + log1p(exp(-fabs(a - b)));
+        return (((a > b) | (a != a)) ? a : b) + log1p(exp(-fabs(a - b)));
     }
 };
 
@@ -66,7 +66,7 @@ NP_DEVICE int64_t whole_power(int64_t a, int64_t n)
 NP_NUMBER2(pow, x, n, pow(x, n), whole_power(x, n))
 NP_FLOAT1(square, x, x *x)
 NP_FLOAT2(pow_dx, x, n, n == 0 ? W(0) : n == 2 ? 2 * x : n * pow(x, n - 1))
-NP_FLOAT2(pow_dn, x, n, (x == 0) & (n >= 0) ? W(0) : pow(x, n) * log(x))
+NP_FLOAT2(pow_dn, x, n, ((x == 0) & (n >= 0)) ? W(0) : pow(x, n) * log(x))
 
 /* ---- bits */
 

@@ -49,8 +49,8 @@ struct clamp_of { /* a bound that is absent, or infinite beside integers, never 
     }
     template <class W> NP_DEVICE W operator()(W x, W lo, W hi) const
     {
-        if (low) x = !(x >= lo) & (x == x) ? lo : x;
-        if (high) x = !(x <= hi) & (x == x) ? hi : x;
+        if (low) x = (!(x >= lo) & (x == x)) ? lo : x;
+        if (high) x = (!(x <= hi) & (x == x)) ? hi : x;
         return x;
     }
 };

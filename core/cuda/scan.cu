@@ -234,10 +234,10 @@ template <class Op> int scan(const np_call *k, int64_t dim, bool reverse, int64_
     const int dtype = k->out[0].dtype;
     if (k->out[0].numel == 0) return 0;
     if (k->in[0].is_number || (k->n_in > 1 && k->in[1].is_number)) return 1;
-    if (dtype == NEAP_FLOAT64) return launch<Op>(k, job_of<double>(k, dim, reverse), (double)start);
-    if (dtype < NEAP_INT64) return launch<Op>(k, job_of<float>(k, dim, reverse), (double)start);
-    if constexpr (std::is_same<Op, linear_of>::value) return 1;
-    else return launch<Op>(k, job_of<int64_t>(k, dim, reverse), start);
+    if constexpr (!std::is_same<Op, linear_of>::value) /* which is of floats alone */
+        if (dtype >= NEAP_INT64) return launch<Op>(k, job_of<int64_t>(k, dim, reverse), start);
+    return dtype == NEAP_FLOAT64 ? launch<Op>(k, job_of<double>(k, dim, reverse), (double)start)
+                                 : launch<Op>(k, job_of<float>(k, dim, reverse), (double)start);
 }
 
 int cumsum(const np_call *k) { return scan<sum_of>(k, k->attr[0].i, false, 0); }
