@@ -219,7 +219,7 @@ $(eval $(call emu_variant,tsan,clang++,-O1 -fsanitize=thread,-O2 -DNP_EMU_TSAN,-
 
 NVCC ?= $(shell command -v nvcc)
 # No contraction, as for the CPU.
-NVCC_FLAGS := -std=c++17 -O3 -fmad=false -lineinfo --threads 2 -Icore -Xcompiler -Wall,-Wextra,-Werror -Werror all-warnings
+NVCC_FLAGS := -std=c++17 -O3 -fmad=false -lineinfo --compress-mode=size --threads 2 -Icore -Xcompiler -Wall,-Wextra,-Werror -Werror all-warnings
 gencode = $(foreach a,$(subst -, ,$(1)),-gencode arch=compute_$(a),code=sm_$(a))
 # The plug-in for GPUs, by the compute capabilities it is for. It needs no CUDA library to be opened: the runtime is
 # linked in, the driver is asked for. What the assembler says of registers is kept beside each object, for

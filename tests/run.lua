@@ -9,6 +9,9 @@
 -- loops are shorter then (NEAP_TEST_STEPS). NEAP_TEST_DEVICE=cudaemu: this alone, and the tests that name it. Under a
 -- sanitizer it is not run unless asked for so. NEAP_TEST_DEVICE=cuda: the same on a GPU.
 --
+-- NEAP_TEST_SPECS: these specs alone, by their names without _spec. NEAP_TEST_JOBS: so many specs side by side (1).
+-- NEAP_TEST_LUA, NEAP_TEST_CLUA: where Lua finds what busted needs, if not where it looks.
+--
 -- One line per program, the whole output of those that fail, and "N passed, N failed" as the last line. The exit
 -- status is 1 when anything failed or nothing ran. A program that dies counts its missing tests as failed.
 
@@ -17,8 +20,8 @@ build = build or "build"
 local force_gc, only_device = os.getenv "NEAP_FORCE_GC", os.getenv "NEAP_TEST_DEVICE"
 local passed, failed, skipped = 0, 0, 0
 
-local function lines_of(command)
-  local p = assert(io.popen(command))
+local function lines_of(command, started)
+  local p = started or assert(io.popen(command))
   local list = {}
   for line in p:lines() do
     list[#list + 1] = line
@@ -88,14 +91,21 @@ local function environment(device)
   return ("%sNEAP_DEVICE=%s NEAP_TEST_STEPS=%s "):format(list, device, os.getenv "NEAP_TEST_STEPS" or 100)
 end
 
-local function run_lua(spec, device)
+local extra_lua, extra_c = os.getenv "NEAP_TEST_LUA", os.getenv "NEAP_TEST_CLUA"
+local lua_path = (extra_lua and extra_lua .. ";" or "")
+  .. ("%s/lua/?.lua;%s/lua/?/init.lua;./?.lua;;"):format(build, build)
+local lua_cpath = ("%s%s/lua/?.so;;"):format(extra_c and extra_c .. ";" or "", build)
+
+local function start_lua(spec, device)
+  return assert(io.popen(("%sLUA_PATH='%s' LUA_CPATH='%s' NEAP_BUILD=%s NEAP_PROGRAM=%s/neap "
+    .. "lua5.4 -W \"$(command -v busted)\" -o tests/output.lua %s --no-auto-insulate '%s' 2>&1 </dev/null")
+    :format(environment(device), lua_path, lua_cpath, build, build,
+      force_gc and "--helper=tests/lua/force_gc_helper.lua" or "", spec)))
+end
+
+local function finish_lua(spec, device, started)
   local name = spec:match("([^/]+)%.lua$") .. (device and " on " .. device or "")
-  local command = ("%sLUA_PATH='%s/lua/?.lua;%s/lua/?/init.lua;./?.lua;;' LUA_CPATH='%s/lua/?.so;;' "
-    .. "NEAP_BUILD=%s NEAP_PROGRAM=%s/neap lua5.4 -W /usr/bin/busted -o tests/output.lua %s --no-auto-insulate '%s' "
-    .. "2>&1 </dev/null")
-    :format(environment(device), build, build, build, build, build,
-      force_gc and "--helper=tests/lua/force_gc_helper.lua" or "", spec)
-  local output, ok, how = lines_of(command)
+  local output, ok, how = lines_of(nil, started)
   local n_ok, n_bad, n_skip, note
   for _, line in ipairs(output) do
     note = note or line:match "^forced: (.*)"
@@ -130,13 +140,24 @@ local function has_device(device)
   return there
 end
 
+local only, jobs = os.getenv "NEAP_TEST_SPECS" or "", tonumber(os.getenv "NEAP_TEST_JOBS") or 1
+local function wanted(spec)
+  return only:match "^%s*$" or (" " .. only .. " "):find(" " .. spec:match "([^/]+)_spec%.lua$" .. " ", 1, true)
+end
+
 local function run_specs(device)
   local n_passed, n_failed = passed, failed
+  local specs, started = {}, {}
   for _, spec in ipairs(lines_of("LC_ALL=C ls tests/lua/*_spec.lua 2>/dev/null")) do
     -- checkpoint_gc_spec forces the collector itself
     local forced = not force_gc or (spec:match "/checkpoint_" and not spec:match "_gc_spec")
     local named = spec:match "/cudaemu_" or not only_device
-    if forced and (device and on_both(spec) or not device and named) then run_lua(spec, device) end
+    local here = device and on_both(spec) or not device and named
+    if wanted(spec) and forced and here then specs[#specs + 1] = spec end
+  end
+  for i, spec in ipairs(specs) do
+    for k = #started + 1, math.min(i + jobs - 1, #specs) do started[k] = start_lua(specs[k], device) end
+    finish_lua(spec, device, started[i])
   end
   if device then print(("on %s: %d passed, %d failed"):format(device, passed - n_passed, failed - n_failed)) end
 end

@@ -206,6 +206,28 @@ use_nvcc() {
     sed -n 's/^ok [0-9]* - //p' "$logs/nvcc.log" | paste -sd ';' | sed 's/;/; /g'
 }
 
+# What runs on a GPU, on the emulated device, with a compute-sanitizer that only runs the program, and one that reports.
+gpu_script() {
+    make $jobs all-tests || return 1
+    stub=$PWD/build/check/stub
+    mkdir -p "$stub"
+    export NEAP_GPU_DEVICE=cudaemu NEAP_GPU_CARRIED= NEAP_GPU_SECONDS=900 PATH="$stub:$PATH"
+    printf '#!/bin/sh\nshift 4\n"$@" && echo "ERROR SUMMARY: 0 errors"\n' >"$stub/compute-sanitizer"
+    chmod +x "$stub/compute-sanitizer"
+    tests/gpu/run.sh build/check/gpu-report.txt || return 1
+    for said in '^EMULATED' '^-- suite: passed' '^-- sanitizer: passed' '^-- demo: passed' '^-- rates: passed'; do
+        grep -q "$said" build/check/gpu-report.txt || { echo "the report lacks $said"; return 1; }
+    done
+    printf '#!/bin/sh\nexit 99\n' >"$stub/compute-sanitizer"
+    NEAP_TEST_SPECS=pick tests/gpu/run.sh build/check/gpu-failed.txt && return 1
+    grep -q '^FAILED: sanitizer' build/check/gpu-failed.txt || { echo "the sanitizer's report was not seen"; return 1; }
+    if ! [ -e /dev/nvidiactl ]; then
+        NEAP_GPU_DEVICE=cuda tests/gpu/run.sh
+        [ $? -eq 77 ] || { echo "without a GPU the status is not 77"; return 1; }
+    fi
+    echo "rehearsed on the emulated device: $(tail -1 build/check/gpu-report.txt)"
+}
+
 part gcc use_gcc
 part clang use_clang
 part header header
@@ -223,6 +245,7 @@ part cudaemu detectors
 part emu-order emulated_orders
 part emu-asan emulated_asan
 part nvcc use_nvcc
+part gpu-run gpu_script
 part vg-core valgrind_core
 part vg-lua valgrind_lua
 part vg-ckpt valgrind_checkpoint

@@ -2,7 +2,8 @@
 local assert = require "luassert"
 local neap = require "neap"
 
-local M = { device = "cudaemu:0" }
+-- NEAP_TEST_DEVICE=cuda: the same on a GPU.
+local M = { device = (os.getenv "NEAP_TEST_DEVICE" or "cudaemu") .. ":0" }
 
 M.floats = { "float32", "float64", "float16", "bfloat16" }
 M.everything = { "float32", "float64", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool" }

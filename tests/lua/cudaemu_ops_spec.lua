@@ -1,7 +1,7 @@
 --- Kernels of the CUDA sources, on the emulated device: the same results as the CPU's, and none that ran there.
 -- Integers, bool, arithmetic and draws are equal bit for bit, mathematical functions within a few ulp.
 local neap = require "neap"
-local device = "cudaemu:0"
+local device = require "tests.lua.cudaemu_help".device
 
 if not pcall(neap.zeros, 1, { device = device }) then
   describe("kernels of the emulated device", function()

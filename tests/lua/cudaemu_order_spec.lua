@@ -1,7 +1,7 @@
 --- Order and running sums of the CUDA sources, on the emulated device: sort, topk, median, searchsorted, bincount,
 -- cumsum, cumprod, and their gradients' helpers. Positions and integers are the CPU's bit for bit.
 local neap = require "neap"
-local device = "cudaemu:0"
+local device = require "tests.lua.cudaemu_help".device
 
 if not pcall(neap.zeros, 1, { device = device }) then
   describe("order on the emulated device", function()

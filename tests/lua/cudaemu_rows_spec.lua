@@ -1,8 +1,9 @@
 --- Reductions, products and row kernels of the CUDA plug-in, on the emulated device, against the CPU's: sizes around
 -- warps, blocks, tiles and parts, in all layouts. Needs libneap-cudaemu.so; without it there is nothing to test.
 local neap = require "neap"
+local device = require "tests.lua.cudaemu_help".device
 
-local has_device = pcall(neap.zeros, { 1 }, { device = "cudaemu" })
+local has_device = pcall(neap.zeros, { 1 }, { device = device })
 if not has_device then return end
 
 local function close(want, got, rtol, what)
@@ -15,7 +16,7 @@ end
 --- f of the tensors on the CPU and on the device; no op may have been staged.
 local function same(what, rtol, f, ...)
   local there, here = {}, { ... }
-  for i, t in ipairs(here) do there[i] = t:to "cudaemu" end
+  for i, t in ipairs(here) do there[i] = t:to(device) end
   local want = table.pack(f(table.unpack(here)))
   neap.counters(true)
   local got = table.pack(f(table.unpack(there)))
@@ -145,8 +146,8 @@ describe("on the emulated device", function()
         end
       end
     end
-    local x = neap.zeros({ 3, 4 }, { device = "cudaemu" })
-    local ok, err = pcall(neap.nn.cross_entropy, x, neap.tensor({ 1, 5, 2 }, { dtype = "int64", device = "cudaemu" }))
+    local x = neap.zeros({ 3, 4 }, { device = device })
+    local ok, err = pcall(neap.nn.cross_entropy, x, neap.tensor({ 1, 5, 2 }, { dtype = "int64", device = device }))
     assert.is_false(ok)
     assert.matches("target%[2%] is 5", tostring(err))
     assert.matches("E%-LABEL", tostring(err))
