@@ -89,9 +89,5 @@ static const luaL_Reg metamethods[] = {
 void nl_open_group(lua_State *L, nl_state *st)
 {
     nl_setfuncs(L, st, functions);
-    nl_metatable(L, st, &st->k_group, "neap.GraphExecGroup", metamethods);
-    lua_newtable(L);
-    nl_setfuncs(L, st, methods);
-    lua_setfield(L, -2, "__index");
-    lua_pop(L, 1);
+    nl_open_class(L, st, &st->k_group, "neap.GraphExecGroup", metamethods, methods);
 }

@@ -392,12 +392,13 @@ static int save_on_cpu(lua_State *L)
     static const char *const names[] = {"pin_memory", NULL};
     nl_state *st = nl_enter(L);
     int first = nl_is_options(L, 1) ? 2 : 1;
+    bool pin = false;
     if (first == 2) {
         nl_check_options(L, st, 1, "save_on_cpu", names);
-        nl_bool_option(L, st, 1, "save_on_cpu", "pin_memory", false);
+        pin = nl_bool_option(L, st, 1, "save_on_cpu", "pin_memory", false);
     }
     nl_guard *g = begin(L, st, "save_on_cpu", first);
-    return run_with(L, st, g, neap_save_on_cpu_begin(st->c), first);
+    return run_with(L, st, g, neap_save_on_cpu_begin(st->c, pin), first);
 }
 
 /* ---- saved_tensors_hooks(pack, unpack [, fn, ...])

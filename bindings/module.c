@@ -31,6 +31,7 @@ static void push_library(lua_State *L, nl_state *st)
     nl_open_once(L, st);
     nl_open_selective(L, st);
     nl_open_group(L, st);
+    nl_open_stream(L, st);
     nl_open_misc(L, st);
     nl_open_device(L, st);
     nl_open_watch(L, st);

@@ -185,7 +185,7 @@ struct nl_state {
     int n_prefix;
     /* addresses of these are registry keys */
     char k_threads, k_by_pointer, k_anchors, k_known, k_parked, k_current, k_names, k_ops, k_log, k_late,
-        k_translate, k_watches, k_parts, k_selective, k_group, k_spare;
+        k_translate, k_watches, k_parts, k_selective, k_group, k_stream, k_event, k_spare;
     char dots, newaxis; /* their addresses are neap.dots and neap.newaxis */
     char k_tensor, k_shape, k_guard, k_node, k_hook, k_generator, k_op, k_cases, k_methods, k_function,
         k_fctx, k_watch;
@@ -222,6 +222,9 @@ void nl_setfuncs(lua_State *L, nl_state *st, const luaL_Reg *list); /* into the 
 void nl_pushfunction(lua_State *L, nl_state *st, lua_CFunction f);
 /* The metatable registry[key], made at the first time, refilled at every opening, with __name and __metatable. */
 void nl_metatable(lua_State *L, nl_state *st, void *key, const char *name, const luaL_Reg *list);
+/* The same, with methods in __index; leaves nothing on the stack. */
+void nl_open_class(lua_State *L, nl_state *st, void *key, const char *name, const luaL_Reg *metamethods,
+                   const luaL_Reg *methods);
 void nl_set_metatable(lua_State *L, void *key);      /* of the userdata on top */
 void *nl_userdata(lua_State *L, int idx, void *key); /* NULL if it is of another kind */
 
@@ -409,6 +412,7 @@ void nl_push_record(lua_State *L, nl_state *st,
 void nl_open_once(lua_State *L, nl_state *st);
 void nl_open_selective(lua_State *L, nl_state *st);
 void nl_open_group(lua_State *L, nl_state *st);
+void nl_open_stream(lua_State *L, nl_state *st);
 bool nl_can_stop(void *user);
 const char *nl_changed(lua_State *L, nl_state *st, neap_code code); /* what a mismatch error adds, or "" */
 void nl_open_misc(lua_State *L, nl_state *st);

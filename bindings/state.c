@@ -54,6 +54,16 @@ void nl_metatable(lua_State *L, nl_state *st, void *key, const char *name, const
     nl_setfuncs(L, st, list);
 }
 
+void nl_open_class(lua_State *L, nl_state *st, void *key, const char *name, const luaL_Reg *metamethods,
+                   const luaL_Reg *methods)
+{
+    nl_metatable(L, st, key, name, metamethods);
+    lua_newtable(L);
+    nl_setfuncs(L, st, methods);
+    lua_setfield(L, -2, "__index");
+    lua_pop(L, 1);
+}
+
 void nl_set_metatable(lua_State *L, void *key)
 {
     lua_rawgetp(L, LUA_REGISTRYINDEX, key);

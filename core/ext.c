@@ -5,6 +5,7 @@
 #include "base/hash.h"
 #include "checkpoint/selective.h"
 #include "tensor/origin.h"
+#include "tensor/streams.h"
 
 extern const int np_n_ops_total;
 
@@ -98,6 +99,43 @@ bool neap_x_synchronize(neap_ctx *c, int device)
     const np_plugin *p = d ? d->backend.plugin : NULL;
     return d && (!p || p->synchronize(d->backend.user) ||
                  np_fail(c, NEAP_E_DEVICE, "%s", p->why(d->backend.user)));
+}
+
+int neap_x_stream_new(neap_ctx *c, int device) { return np_stream_new(c, c->devices[device]); }
+void neap_x_stream_free(neap_ctx *c, int device, int stream) { np_stream_free(c->devices[device], stream); }
+uint64_t neap_x_stream_begin(neap_ctx *c, int device, int stream)
+{
+    return np_ambient_push(c, NP_AMB_STREAM, NP_STREAM_VALUE(device, stream), NULL, "cuda.Stream", NULL);
+}
+bool neap_x_stream_finish(neap_ctx *c, int device, int stream)
+{
+    return np_stream_finish(c, c->devices[device], stream);
+}
+bool neap_x_stream_done(neap_ctx *c, int device, int stream)
+{
+    return np_stream_done(c->devices[device], stream);
+}
+bool neap_x_stream_wait(neap_ctx *c, int device, int stream, int other)
+{
+    return np_stream_wait(c, c->devices[device], stream, other);
+}
+void *neap_x_event_new(neap_ctx *c, int device) { return np_event_new(c, c->devices[device]); }
+void neap_x_event_free(neap_ctx *c, int device, void *event) { np_event_free(c->devices[device], event); }
+bool neap_x_event_record(neap_ctx *c, int device, void *event)
+{
+    return np_event_record(c, c->devices[device], event);
+}
+bool neap_x_event_done(neap_ctx *c, int device, void *event)
+{
+    return np_event_done(c->devices[device], event);
+}
+bool neap_x_event_wait(neap_ctx *c, int device, void *event)
+{
+    return np_event_wait(c, c->devices[device], event);
+}
+bool neap_x_event_time(neap_ctx *c, int device, void *from, void *to, double *milliseconds)
+{
+    return np_event_time(c, c->devices[device], from, to, milliseconds);
 }
 
 np_error neap_x_error_take(neap_ctx *c) { return np_error_take(c); }

@@ -37,6 +37,19 @@ NEAP_API int neap_x_default_device(neap_ctx *c);
 NEAP_API int neap_x_plugin_devices(neap_ctx *c, const char *name, char *why, size_t n);
 NEAP_API bool neap_x_device_facts(neap_ctx *c, int device, np_device_facts *out);
 NEAP_API bool neap_x_synchronize(neap_ctx *c, int device); /* nothing to wait for on the CPU */
+/* Streams and events: tensor/streams.h, with the device's index. */
+NEAP_API int neap_x_stream_new(neap_ctx *c, int device);
+NEAP_API void neap_x_stream_free(neap_ctx *c, int device, int stream);
+NEAP_API uint64_t neap_x_stream_begin(neap_ctx *c, int device, int stream); /* end: neap_end */
+NEAP_API bool neap_x_stream_finish(neap_ctx *c, int device, int stream);
+NEAP_API bool neap_x_stream_done(neap_ctx *c, int device, int stream);
+NEAP_API bool neap_x_stream_wait(neap_ctx *c, int device, int stream, int other);
+NEAP_API void *neap_x_event_new(neap_ctx *c, int device);
+NEAP_API void neap_x_event_free(neap_ctx *c, int device, void *event);
+NEAP_API bool neap_x_event_record(neap_ctx *c, int device, void *event);
+NEAP_API bool neap_x_event_done(neap_ctx *c, int device, void *event);
+NEAP_API bool neap_x_event_wait(neap_ctx *c, int device, void *event);
+NEAP_API bool neap_x_event_time(neap_ctx *c, int device, void *from, void *to, double *milliseconds);
 
 /* ---- errors */
 NEAP_API np_error neap_x_error_take(neap_ctx *c);

@@ -299,7 +299,9 @@ typedef struct neap_saved_hooks {
 } neap_saved_hooks;
 NEAP_API uint64_t neap_saved_hooks_begin(neap_ctx *c, const neap_saved_hooks *hooks); /* end: neap_end */
 NEAP_API uint64_t neap_disable_saved_hooks_begin(neap_ctx *c, const char *message);
-NEAP_API uint64_t neap_save_on_cpu_begin(neap_ctx *c);
+/* Values saved for backward wait on the host. pin_memory: in memory that the device copies to and from by itself, while
+ * it goes on computing; what backward needs next is fetched ahead. */
+NEAP_API uint64_t neap_save_on_cpu_begin(neap_ctx *c, int pin_memory);
 
 /* Nodes: facts for inspection. Borrowed unless said. */
 NEAP_API neap_node *neap_grad_fn(neap_tensor *t); /* NULL for leaves */

@@ -4573,7 +4573,7 @@ function neap.disable_saved_tensors_hooks(message, fn, ...) end
 
 --- `neap.save_on_cpu([{pin_memory = false}][, fn, ...]) -> results | guard`
 ---
---- What is saved for backward waits in host memory.
+--- What is saved for backward waits in host memory: of a device, as much as neap.counters().moved tells. With pin_memory the device copies while it goes on computing, and what backward needs next is fetched ahead.
 ---@param options? { pin_memory?: any }
 ---@param fn? function
 ---@param ... any

@@ -40,4 +40,30 @@ function cuda.properties(device) return neap.device_facts(named(device, "propert
 -- @usage if neap.cuda.is_available() then neap.cuda.synchronize() end
 function cuda.synchronize(device) neap.synchronize(named(device, "synchronize")) end
 
+--- neap.cuda.Stream([device]) -> stream: work that a device may do beside its other work. stream(fn, ...) runs fn on it
+-- and returns fn's results; stream:enter() is a guard. Which stream has to wait for which follows from the tensors:
+-- results are right whatever runs where, and memory that one stream gives back is not used by another too early.
+-- stream:synchronize() waits until all its work is done, stream:query() tells whether it is, stream:wait(other) makes
+-- it go on after what `other` (nil: the stream that a device always has) was asked so far. A device has 16 streams.
+-- Without a device: "cuda".
+-- @usage
+-- if neap.cuda.is_available() then
+--   local side, x = neap.cuda.Stream(), neap.ones(1000, {device = "cuda"})
+--   local y = side(function() return x:exp():sum() end)
+--   print((y + x:sum()):item())
+-- end
+function cuda.Stream(device) return neap.cuda_stream(named(device, "Stream")) end
+
+--- neap.cuda.Event([device]) -> event: a moment in a stream's work. event:record() takes that of the stream in force
+-- and returns the event, event:query() tells whether it has come, event:synchronize() waits for it,
+-- event:elapsed_time(later) waits for the later one and returns milliseconds. Without a device: "cuda".
+-- @usage
+-- if neap.cuda.is_available() then
+--   local x, from, to = neap.ones(1000, {device = "cuda"}), neap.cuda.Event(), neap.cuda.Event()
+--   from:record()
+--   x:exp()
+--   print(from:elapsed_time(to:record()))
+-- end
+function cuda.Event(device) return neap.cuda_event(named(device, "Event")) end
+
 return cuda

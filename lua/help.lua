@@ -245,7 +245,8 @@ neap.saved_tensors_hooks(function(t) return t end, function(t) return t end,
   { "neap.disable_saved_tensors_hooks", "neap.disable_saved_tensors_hooks(message[, fn, ...]) -> results | guard",
     "Saved-tensors hooks are an error with this message." },
   { "neap.save_on_cpu", "neap.save_on_cpu([{pin_memory = false}][, fn, ...]) -> results | guard",
-    "What is saved for backward waits in host memory." },
+    "What is saved for backward waits in host memory: of a device, as much as neap.counters().moved tells. With "
+    .. "pin_memory the device copies while it goes on computing, and what backward needs next is fetched ahead." },
   { "neap.op_mode", "neap.op_mode(handler[, fn, ...]) -> results | guard",
     "handler(op, call, ...) sees every op and returns its results; call(...) goes on. What it returns is "
     .. "differentiated. A checkpoint's recompute runs under the modes of its forward, and no others.",
@@ -490,7 +491,7 @@ help.internal = {
   terminal_width = "neap.progress", dtypes = "Module:to",
   watch_begin = "neap.profile, neap.memory", watch_running = "neap.memory.report", memory_holders = "neap.memory",
   collect_all = "neap.detect_leaks", plugin_devices = "neap.cuda", device_facts = "neap.cuda",
-  synchronize = "neap.cuda",
+  synchronize = "neap.cuda", cuda_stream = "neap.cuda.Stream", cuda_event = "neap.cuda.Event",
 }
 
 --- What to do about an error, by its code.

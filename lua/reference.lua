@@ -2629,7 +2629,7 @@ return {
       name = "neap.save_on_cpu",
       section = "contexts",
       signature = "neap.save_on_cpu([{pin_memory = false}][, fn, ...]) -> results | guard",
-      text = "What is saved for backward waits in host memory.",
+      text = "What is saved for backward waits in host memory: of a device, as much as neap.counters().moved tells. With pin_memory the device copies while it goes on computing, and what backward needs next is fetched ahead.",
     },
     {
       name = "neap.op_mode",

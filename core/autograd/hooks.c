@@ -2,6 +2,7 @@
  * saved-tensors hooks, save_on_cpu, and the flags of leaves. A hook belongs to its node (or leaf) and dies
  * with it; the context's list of all hooks only serves removal by id. */
 #include "autograd/autograd.h"
+#include "tensor/offload.h"
 
 #include <stdio.h>
 
@@ -211,57 +212,30 @@ uint64_t neap_disable_saved_hooks_begin(neap_ctx *c, const char *message)
     return push_pair(c, p, "disable_saved_tensors_hooks");
 }
 
-/* save_on_cpu: the value's bytes go to the host, its strides and device are remembered. Values that are on the
- * host already are kept as they are. */
-typedef struct on_cpu {
-    neap_tensor *t;
-    np_device *from;
-} on_cpu;
-
+/* save_on_cpu: the value's elements go to the host, its layout and device are remembered. `user` is not NULL: through
+ * pinned memory, while the device goes on. Values that are on the host already are kept as they are. */
 static int cpu_pack(neap_ctx *c, void *user, neap_tensor *t, void **packed)
 {
-    (void)user;
-    on_cpu *p = np_obj_new(c, sizeof *p);
-    if (!p) return 1;
-    p->from = t->st->dev;
-    if (t->st->dev == c->devices[0]) {
-        p->t = np_tensor_alias(t);
-    } else {
-        p->t = np_tensor_new(c, c->devices[0], (neap_dtype)t->dtype, t->ndim, t->shape);
-        if (p->t && !np_copy_into(c, p->t, t)) np_drop(p->t), p->t = NULL;
-        if (p->t) c->moved_to_host += p->t->st->bytes;
-    }
-    if (!p->t) {
-        np_obj_free(c, p, sizeof *p);
-        return 1;
-    }
-    *packed = p;
-    return 0;
+    return (*packed = np_send_away(c, t, &(np_away_opts){.later = user != NULL})) == NULL;
 }
 
 static neap_tensor *cpu_unpack(neap_ctx *c, void *user, void *packed)
 {
-    (void)user;
-    on_cpu *p = packed;
-    if (p->from == c->devices[0]) return np_hold_ref(p->t);
-    neap_tensor *t = np_tensor_new(c, p->from, (neap_dtype)p->t->dtype, p->t->ndim, p->t->shape);
-    if (t && !np_copy_into(c, t, p->t)) np_drop(t), t = NULL;
-    if (t) c->moved_to_device += t->st->bytes;
-    return t;
+    (void)c, (void)user;
+    return np_bring_back(packed);
 }
 
 static void cpu_drop(void *user, void *packed)
 {
     (void)user;
-    on_cpu *p = packed;
-    neap_ctx *c = p->t->c;
-    np_drop(p->t);
-    np_obj_free(c, p, sizeof *p);
+    np_away_free(packed);
 }
 
-uint64_t neap_save_on_cpu_begin(neap_ctx *c)
+uint64_t neap_save_on_cpu_begin(neap_ctx *c, int pin_memory)
 {
-    neap_saved_hooks h = {.pack = cpu_pack, .unpack = cpu_unpack, .drop = cpu_drop};
+    static char pinned;
+    neap_saved_hooks h = {
+        .pack = cpu_pack, .unpack = cpu_unpack, .drop = cpu_drop, .user = pin_memory ? &pinned : NULL};
     return neap_saved_hooks_begin(c, &h);
 }
 

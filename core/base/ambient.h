@@ -25,6 +25,7 @@ typedef enum np_ambient_kind {
     NP_AMB_REGION, /* payload: np_range_log (generator.h), or NULL: the live stream; value: the bindings' */
     NP_AMB_DTYPE,  /* value: neap_dtype */
     NP_AMB_DEVICE, /* value: device index */
+    NP_AMB_STREAM, /* value: NP_STREAM_VALUE (tensor/streams.h) */
     NP_AMB_CAST,   /* value: 1 + the neap_dtype of autocast; 0: off */
     NP_AMB_EARLY_STOP, /* value: 0 or 1 */
     NP_AMB_CATEGORY,   /* value: neap_category of new storages */

@@ -135,20 +135,34 @@ void np_mem_trim(np_mem *m)
     for (np_mem_block *b; (b = pop_node(&m->big));) release_block(m, b);
 }
 
+static bool ready(np_mem *m, const np_mem_block *b, bool wait)
+{
+    return !m->ready || m->ready(m, &b->use, wait);
+}
+
 /* The smallest idle big block that holds `bytes` and is not over 1.25 times as large. */
-static np_mem_block *find_big(np_mem *m, size_t bytes)
+static np_mem_block *find_big(np_mem *m, size_t bytes, bool wait)
 {
     np_mem_block **best = NULL;
     for (np_mem_block **at = &m->big; *at; at = &(*at)->next) {
         size_t have = (*at)->bytes;
-        if (have >= bytes && have - bytes <= bytes / 4 && (!best || have < (*best)->bytes)) best = at;
+        if (have >= bytes && have - bytes <= bytes / 4 && (!best || have < (*best)->bytes) &&
+            ready(m, *at, wait))
+            best = at;
     }
     return best ? pop_node(best) : NULL;
 }
 
-static void *from_cache(np_mem *m, size_t size, int bin)
+static np_mem_block *find_small(np_mem *m, int bin, bool wait)
 {
-    np_mem_block *b = bin >= 0 ? pop_node(&m->bins[bin]) : find_big(m, size);
+    np_mem_block **at = &m->bins[bin];
+    while (*at && !ready(m, *at, wait)) at = &(*at)->next;
+    return pop_node(at);
+}
+
+static void *from_cache(np_mem *m, size_t size, int bin, bool wait)
+{
+    np_mem_block *b = bin >= 0 ? find_small(m, bin, wait) : find_big(m, size, wait);
     if (!b) return NULL;
     m->cached -= (int64_t)b->bytes;
     m->n_hit++;
@@ -172,15 +186,17 @@ static void *from_system(np_mem *m, size_t size, int bin)
 
 typedef enum refusal { NONE, LIVE_LIMIT, RESERVED_LIMIT, NO_MEMORY } refusal;
 
-/* One attempt, in the order of the promises: limit, cache, cap, system. */
+/* One attempt, in the order of the promises: limit, cache, cap, system; at last what another stream still uses. */
 static refusal try_take(np_mem *m, size_t bytes, bool limited, void **out)
 {
     int bin;
     size_t size = block_size(bytes, &bin);
     if (limited && over_limit(m, bytes)) return LIVE_LIMIT;
-    if ((*out = from_cache(m, size, bin))) return NONE;
-    if (m->reserved_limit > 0 && (int64_t)size > m->reserved_limit - m->reserved) return RESERVED_LIMIT;
-    return (*out = from_system(m, size, bin)) ? NONE : NO_MEMORY;
+    if ((*out = from_cache(m, size, bin, false))) return NONE;
+    const bool capped = m->reserved_limit > 0 && (int64_t)size > m->reserved_limit - m->reserved;
+    if (!capped && (*out = from_system(m, size, bin))) return NONE;
+    if (m->ready && (*out = from_cache(m, size, bin, true))) return NONE;
+    return capped ? RESERVED_LIMIT : NO_MEMORY;
 }
 
 /* 0 bytes need an address and no memory; nobody reads or writes through it. */
@@ -192,6 +208,7 @@ static void *take_block(np_mem *m, size_t bytes, bool limited)
     neap_ctx *c = m->c;
     if (np_alloc_should_fail(c) || bytes > MAX_BYTES) return np_fail_nomem(c, bytes);
     m->n_alloc++;
+    if (m->ready && !m->ready(m, NULL, false)) return NULL;
     if (bytes == 0) return (void *)nothing;
     void *p = NULL;
     refusal why = try_take(m, bytes, limited, &p);
@@ -199,6 +216,7 @@ static void *take_block(np_mem *m, size_t bytes, bool limited)
         np_mem_trim(m);
         why = try_take(m, bytes, limited, &p);
     }
+    if (why != NONE && m->shrink && m->shrink(m)) why = try_take(m, bytes, limited, &p);
     if (why != NONE && press(m, bytes)) {
         if (why != LIVE_LIMIT) np_mem_trim(m);
         why = try_take(m, bytes, limited, &p);
@@ -234,29 +252,35 @@ static np_mem_block *take_out_live(np_mem *m, const void *p)
     return pop_node(at);
 }
 
-static void give_block(np_mem *m, void *p, size_t bytes)
+static void give_block(np_mem *m, void *p, size_t bytes, np_mem_use use)
 {
     if (bytes == 0) return;
     int bin;
     size_t size = block_size(bytes, &bin);
     np_mem_block *b = bin >= 0 ? pop_node(&m->spare) : take_out_live(m, p);
     if (bin >= 0) b->p = p, b->bytes = size;
+    b->use = use;
     m->cached += (int64_t)b->bytes;
     push_node(bin >= 0 ? &m->bins[bin] : &m->big, b);
 }
 
-void np_mem_give(np_mem *m, void *p, size_t bytes, neap_category cat)
+void np_mem_give_used(np_mem *m, void *p, size_t bytes, neap_category cat, np_mem_use use)
 {
     if (!p) return;
     np_mem_uncount(m, bytes, cat);
-    give_block(m, p, bytes);
+    give_block(m, p, bytes, use);
+}
+
+void np_mem_give(np_mem *m, void *p, size_t bytes, neap_category cat)
+{
+    np_mem_give_used(m, p, bytes, cat, m->use);
 }
 
 void np_mem_give_scratch(np_mem *m, void *p, size_t bytes)
 {
     if (!p) return;
     m->scratch -= (int64_t)bytes;
-    give_block(m, p, bytes);
+    give_block(m, p, bytes, m->use);
 }
 
 bool np_mem_count_slow(np_mem *m, size_t bytes, neap_category cat)

@@ -26,13 +26,19 @@ typedef struct np_raw_mem {
     void *user;
 } np_raw_mem;
 
+/* Streams of a device that may still be at work on a block, and until which of the calls they were asked for. */
+typedef struct np_mem_use {
+    uint64_t last : 48, streams : 16;
+} np_mem_use;
+
 typedef struct np_mem_block { /* cached free block; the list node lives outside device memory */
     void *p;
     size_t bytes; /* real size */
+    np_mem_use use;
     struct np_mem_block *next;
 } np_mem_block;
 
-/* One per context and device. */
+/* One per context and device; one more for the host memory that a device copies from and to. */
 typedef struct np_mem {
     neap_ctx *c;
     np_raw_mem raw;
@@ -45,9 +51,15 @@ typedef struct np_mem {
     int64_t reserved_limit;        /* the host's cap on reserved; 0 = none */
     int64_t storages;              /* live blocks taken or counted: take/give, count/uncount keep it */
     np_mem_block *bins[160];
-    np_mem_block *big;       /* above 64 MiB: searched, reused when not over 1.25x */
-    np_mem_block *big_live;  /* those in use: their real size is known here only */
-    np_mem_block *spare;     /* list nodes: one for each block held, so that give cannot fail */
+    np_mem_block *big;      /* above 64 MiB: searched, reused when not over 1.25x */
+    np_mem_block *big_live; /* those in use: their real size is known here only */
+    np_mem_block *spare;    /* list nodes: one for each block held, so that give cannot fail */
+    /* A device with several streams (tensor/streams.h): may a block be written to by whoever asks now, or, after
+     * `wait`, will it be? Without a block: who asks now? NULL: one stream, so everything happens in order. */
+    bool (*ready)(struct np_mem *m, const np_mem_use *use, bool wait);
+    bool (*shrink)(struct np_mem *m); /* lets go of what was only fetched ahead; false: there was nothing */
+    void *streams;
+    np_mem_use use;          /* what a block that is given now is still used by, if nothing better is known */
     bool pressing;           /* the pressure callback is running */
     uint64_t n_alloc, n_hit; /* for benches and tests */
 } np_mem;
@@ -60,6 +72,7 @@ void np_mem_close(np_mem *m); /* trims; live blocks must be gone */
  * zeroed. `give` gets the same size and the category of now. */
 void *np_mem_take(np_mem *m, size_t bytes, neap_category cat);
 void np_mem_give(np_mem *m, void *p, size_t bytes, neap_category cat);
+void np_mem_give_used(np_mem *m, void *p, size_t bytes, neap_category cat, np_mem_use use);
 /* The same for room of a kernel's own that is given back before it returns, and whose size follows from more than
  * shapes. The limit on live does not see it, as it does not see OpenBLAS's; the cap on reserved does. */
 void *np_mem_take_scratch(np_mem *m, size_t bytes);

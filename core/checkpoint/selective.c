@@ -21,6 +21,7 @@ static void drop_kept(neap_ctx *c, np_sac_entry *e)
             np_release_bytes(k->t->st);
             np_drop(k->t);
         }
+        np_away_free(k->away);
         if (k->pair) {
             if (k->pair->h.drop) k->pair->h.drop(k->pair->h.user, k->packed);
             np_hook_pair_drop(c, k->pair);
@@ -153,20 +154,6 @@ static bool pack_kept(neap_ctx *c, np_sac_kept *k, np_hook_pair *pair, neap_tens
     return true;
 }
 
-static bool offload(neap_ctx *c, np_sac_kept *k, neap_tensor *t)
-{
-    k->t = np_tensor_new(c, c->devices[0], (neap_dtype)t->dtype, t->ndim, t->shape);
-    if (!k->t) return false;
-    if (!np_copy_into(c, k->t, t)) {
-        np_drop(k->t);
-        k->t = NULL;
-        return false;
-    }
-    k->from = t->st->dev;
-    c->moved_to_host += k->t->st->bytes;
-    return true;
-}
-
 static bool keep(neap_selective *s, np_sac_entry *e, np_frame *f, int decision)
 {
     neap_ctx *c = s->c;
@@ -185,13 +172,13 @@ static bool keep(neap_selective *s, np_sac_entry *e, np_frame *f, int decision)
             if (!pack_kept(c, k, pair, t)) return false;
             continue;
         }
-        bool away = to_host && t->st->dev != c->devices[0] && !np_is_dry(t); /* dry: an outer replay's */
-        if (away && !offload(c, k, t)) {
+        if (to_host && t->st->dev != c->devices[0] && !np_is_dry(t)) { /* dry: an outer replay's */
+            k->away = np_send_away(c, t, &(np_away_opts){.later = true, .in_order = true, .group = s});
+            if (k->away) continue;
             if (decision == NEAP_MUST_CPU_OFFLOAD) return false;
             np_forgive(c, NULL); /* no room on the host: where it is, then */
-            away = false;
         }
-        if (!away && !(k->t = np_tensor_alias(t))) return false;
+        if (!(k->t = np_tensor_alias(t))) return false;
         np_hold_bytes(k->t->st);
         k->version = k->t->st->version.n;
     }
@@ -375,6 +362,7 @@ static neap_tensor *take(neap_selective *s, const np_sac_entry *e, const np_sac_
 {
     neap_ctx *c = s->c;
     if (k->pair) return k->pair->h.unpack(c, k->pair->h.user, k->packed);
+    if (k->away) return np_bring_back(k->away);
     if (!s->o.allow_mutation && k->t->st->version.n != k->version)
         return np_fail(c, NEAP_E_SAC_MUTATED,
                        "the saved result of run %d of %s was changed in place (version %llu expected, %llu "
@@ -382,11 +370,7 @@ static neap_tensor *take(neap_selective *s, const np_sac_entry *e, const np_sac_
                        "out-of-place form, or {allow_cache_entry_mutation = true}",
                        e->nth, f->op->name, (unsigned long long)k->version,
                        (unsigned long long)k->t->st->version.n);
-    if (!k->from) return np_tensor_alias(k->t);
-    neap_tensor *t = np_tensor_new(c, k->from, (neap_dtype)k->t->dtype, k->t->ndim, k->t->shape);
-    if (t && !np_copy_into(c, t, k->t)) np_drop(t), t = NULL;
-    if (t) c->moved_to_device += t->st->bytes;
-    return t;
+    return np_tensor_alias(k->t);
 }
 
 /* Is this the call whose results were kept, and not just the n-th of its op? */

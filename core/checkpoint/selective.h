@@ -3,6 +3,7 @@
 #define NP_SELECTIVE_H
 
 #include "checkpoint/recompute.h"
+#include "tensor/offload.h"
 
 typedef enum np_sac_state {
     NP_SAC_RECOMPUTE,
@@ -11,10 +12,10 @@ typedef enum np_sac_state {
     NP_SAC_CONSUMED
 } np_sac_state;
 
-typedef struct np_sac_kept { /* one result: an alias, a host copy, or what the user's hooks packed */
+typedef struct np_sac_kept { /* one result: an alias, away on the host, or what the user's hooks packed */
     neap_tensor *t;
     uint64_t version;
-    np_device *from; /* offloaded: where it was */
+    np_away *away;
     void *packed;
     np_hook_pair *pair;
 } np_sac_kept;

@@ -5,19 +5,30 @@
 #include "np_cuda.h"
 #include "tensor/plugin.h"
 
-/* All work of a context on a device goes through its stream, so it happens in the order of asking. */
+/* All work of a context on a device goes through the stream in use, but copies that may take their time. Which stream
+ * has to wait for which is the core's concern (tensor/streams.h). */
 struct np_gpu {
     int index;
-    cudaStream_t stream;
-    struct np_lt *lt; /* blaslt.cu; NULL before the first product */
-    char why[400];    /* of the last failure */
+    cudaStream_t stream;          /* in use: one of all */
+    cudaStream_t all[NP_STREAMS]; /* 0 is always there */
+    int n_streams;
+    cudaEvent_t moment; /* for waits, recorded anew for each */
+    struct np_lt *lt;   /* blaslt.cu; NULL before the first product */
+    char why[400];      /* of the last failure */
 };
 
 /* Did the call succeed? If not, `why` has the call, the error's name and meaning, file and line. */
 bool np_succeeds(np_gpu *gpu, cudaError_t e, const char *call, const char *file, int line);
 #define NP_TRY(gpu, call) np_succeeds(gpu, call, #call, __FILE__, __LINE__)
 
-static inline np_gpu *np_gpu_of(const np_call *k) { return static_cast<np_gpu *>(k->device); }
+/* The device, which is then the one that launches go to: a context may have several. */
+static inline np_gpu *np_gpu_at(void *device)
+{
+    np_gpu *gpu = static_cast<np_gpu *>(device);
+    (void)cudaSetDevice(gpu->index); /* it was opened: this cannot fail */
+    return gpu;
+}
+static inline np_gpu *np_gpu_of(const np_call *k) { return np_gpu_at(k->device); }
 
 /* What a kernel function returns after its launches: 0, or -1 with the core told. */
 static inline int np_done(const np_call *k, bool ok)
@@ -38,6 +49,7 @@ extern const np_plugin_row np_rows_masked[], np_rows_arrange[], np_rows_others[]
 extern const np_plugin_row np_rows_sampling[];
 
 bool np_move(void *device, const np_operand *to, const np_operand *from);
+bool np_fill(void *device, const np_operand *to, const void *item);
 bool np_step_run(void *device, const np_step *s);
 
 #endif

@@ -196,7 +196,7 @@ template <class W> static cudaError_t launch(np_gpu *gpu, np_step_kind kind, con
 /* Parameters in float64 are computed in it, all others in float32: a batch has one of both. */
 bool np_step_run(void *device, const np_step *s)
 {
-    np_gpu *gpu = static_cast<np_gpu *>(device);
+    np_gpu *gpu = np_gpu_at(device);
     batch b = {};
     b.n_arrays = s->n_arrays;
     b.writes = s->writes;

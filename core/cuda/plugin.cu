@@ -38,6 +38,101 @@ static int count(char *why, size_t n)
 
 static bool enter(np_gpu *gpu) { return NP_TRY(gpu, cudaSetDevice(gpu->index)); }
 
+/* ---- streams and events */
+
+static int add_stream(np_gpu *gpu)
+{
+    if (gpu->n_streams == NP_STREAMS) {
+        snprintf(gpu->why, sizeof gpu->why, "a device has at most %d streams", NP_STREAMS);
+        return -1;
+    }
+    if (!NP_TRY(gpu, cudaStreamCreateWithFlags(&gpu->all[gpu->n_streams], cudaStreamNonBlocking))) return -1;
+    return gpu->n_streams++;
+}
+
+static int stream_new(void *device)
+{
+    np_gpu *gpu = static_cast<np_gpu *>(device);
+    return enter(gpu) ? add_stream(gpu) : -1;
+}
+
+static bool stream_use(void *device, int stream)
+{
+    np_gpu *gpu = static_cast<np_gpu *>(device);
+    gpu->stream = gpu->all[stream];
+    return true;
+}
+
+static bool stream_wait(void *device, int stream, int other)
+{
+    np_gpu *gpu = static_cast<np_gpu *>(device);
+    return enter(gpu) && NP_TRY(gpu, cudaEventRecord(gpu->moment, gpu->all[other])) &&
+           NP_TRY(gpu, cudaStreamWaitEvent(gpu->all[stream], gpu->moment, 0));
+}
+
+static bool stream_done(void *device, int stream)
+{
+    return cudaStreamQuery(static_cast<np_gpu *>(device)->all[stream]) == cudaSuccess;
+}
+
+static bool stream_finish(void *device, int stream)
+{
+    np_gpu *gpu = static_cast<np_gpu *>(device);
+    return NP_TRY(gpu, cudaStreamSynchronize(gpu->all[stream]));
+}
+
+static void *event_new(void *device)
+{
+    np_gpu *gpu = static_cast<np_gpu *>(device);
+    cudaEvent_t e = nullptr;
+    return enter(gpu) && NP_TRY(gpu, cudaEventCreate(&e)) ? e : nullptr;
+}
+
+static void event_free(void *device, void *event)
+{
+    if (enter(static_cast<np_gpu *>(device))) (void)cudaEventDestroy(static_cast<cudaEvent_t>(event));
+}
+
+static bool event_record(void *device, void *event)
+{
+    np_gpu *gpu = static_cast<np_gpu *>(device);
+    return enter(gpu) && NP_TRY(gpu, cudaEventRecord(static_cast<cudaEvent_t>(event), gpu->stream));
+}
+
+static bool event_done(void *, void *event)
+{
+    return cudaEventQuery(static_cast<cudaEvent_t>(event)) == cudaSuccess;
+}
+
+static bool event_wait(void *device, void *event)
+{
+    return NP_TRY(static_cast<np_gpu *>(device), cudaEventSynchronize(static_cast<cudaEvent_t>(event)));
+}
+
+static bool event_time(void *device, void *from, void *to, double *milliseconds)
+{
+    float ms = 0;
+    if (!NP_TRY(static_cast<np_gpu *>(device),
+                cudaEventElapsedTime(&ms, static_cast<cudaEvent_t>(from), static_cast<cudaEvent_t>(to))))
+        return false;
+    *milliseconds = ms;
+    return true;
+}
+
+/* ---- the device */
+
+/* Also one that is open in part only. */
+static void close_device(void *device)
+{
+    np_gpu *gpu = static_cast<np_gpu *>(device);
+    if (enter(gpu)) {
+        np_lt_close(gpu);
+        for (int i = 0; i < gpu->n_streams; i++) (void)cudaStreamDestroy(gpu->all[i]);
+        if (gpu->moment) (void)cudaEventDestroy(gpu->moment);
+    }
+    delete gpu;
+}
+
 static void *open_device(int index, char *why, size_t n)
 {
     np_gpu *gpu = new (std::nothrow) np_gpu();
@@ -46,20 +141,14 @@ static void *open_device(int index, char *why, size_t n)
         return nullptr;
     }
     gpu->index = index;
-    if (enter(gpu) && NP_TRY(gpu, cudaStreamCreateWithFlags(&gpu->stream, cudaStreamNonBlocking))) return gpu;
-    snprintf(why, n, "%s", gpu->why);
-    delete gpu;
-    return nullptr;
-}
-
-static void close_device(void *device)
-{
-    np_gpu *gpu = static_cast<np_gpu *>(device);
-    if (enter(gpu)) {
-        np_lt_close(gpu);
-        (void)cudaStreamDestroy(gpu->stream);
+    if (enter(gpu) && add_stream(gpu) >= 0 &&
+        NP_TRY(gpu, cudaEventCreateWithFlags(&gpu->moment, cudaEventDisableTiming))) {
+        gpu->stream = gpu->all[0];
+        return gpu;
     }
-    delete gpu;
+    snprintf(why, n, "%s", gpu->why);
+    close_device(gpu);
+    return nullptr;
 }
 
 static void *allocate(void *device, size_t bytes)
@@ -79,7 +168,34 @@ static void release(void *device, void *p, size_t)
 static bool synchronize(void *device)
 {
     np_gpu *gpu = static_cast<np_gpu *>(device);
-    return NP_TRY(gpu, cudaStreamSynchronize(gpu->stream));
+    bool ok = enter(gpu);
+    for (int i = 0; ok && i < gpu->n_streams; i++) ok = NP_TRY(gpu, cudaStreamSynchronize(gpu->all[i]));
+    return ok;
+}
+
+/* ---- copies between host and device */
+
+static void *host_alloc(void *device, size_t bytes)
+{
+    np_gpu *gpu = static_cast<np_gpu *>(device);
+    void *p = nullptr;
+    return enter(gpu) && NP_TRY(gpu, cudaMallocHost(&p, bytes)) ? p : nullptr;
+}
+
+/* The caller has waited for the copies that used it. */
+static void host_free(void *device, void *p, size_t)
+{
+    np_gpu *gpu = static_cast<np_gpu *>(device);
+    if (enter(gpu)) (void)NP_TRY(gpu, cudaFreeHost(p));
+}
+
+static bool copy_later(void *device, int stream, void *dst, const void *src, size_t bytes, bool to_device)
+{
+    np_gpu *gpu = static_cast<np_gpu *>(device);
+    return enter(gpu) &&
+           NP_TRY(gpu, cudaMemcpyAsync(dst, src, bytes,
+                                       to_device ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
+                                       gpu->all[stream]));
 }
 
 /* The host's memory is ordinary, so the runtime stages it; after a copy to the host its bytes must be there. */
@@ -90,7 +206,7 @@ static bool copy(void *device, void *dst, const void *src, size_t bytes, bool to
                           : to       ? cudaMemcpyHostToDevice
                                      : cudaMemcpyDeviceToHost;
     return enter(gpu) && NP_TRY(gpu, cudaMemcpyAsync(dst, src, bytes, kind, gpu->stream)) &&
-           (kind == cudaMemcpyDeviceToDevice || synchronize(device));
+           (kind == cudaMemcpyDeviceToDevice || NP_TRY(gpu, cudaStreamSynchronize(gpu->stream)));
 }
 
 static bool facts(void *device, np_device_facts *out)
@@ -137,7 +253,10 @@ extern "C" __attribute__((visibility("default"))) const np_plugin *neap_plugin(u
 {
     static const std::vector<np_plugin_row> rows = all_rows();
     static const np_plugin plugin = {
-        NP_PLUGIN_ABI, sizeof(np_plugin), PLUGIN_NAME, count, open_device, close_device, allocate,   release,
-        copy,          np_move,           synchronize, facts, why,         rows.data(),  np_step_run};
+        NP_PLUGIN_ABI, sizeof(np_plugin), PLUGIN_NAME,   count,      open_device, close_device,
+        allocate,      release,           copy,          np_move,    synchronize, facts,
+        why,           rows.data(),       np_step_run,   np_fill,    stream_new,  stream_use,
+        stream_wait,   stream_done,       stream_finish, host_alloc, host_free,   copy_later,
+        event_new,     event_free,        event_record,  event_done, event_wait,  event_time};
     return abi == NP_PLUGIN_ABI ? &plugin : nullptr;
 }

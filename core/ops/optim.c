@@ -6,6 +6,7 @@
  * A list is cut by device, too: a plug-in's np_plugin.step does what the rules here do (core/cuda/optim.cu). */
 #include "ops/cpu/vec.h"
 #include "ops/op.h"
+#include "tensor/streams.h"
 
 enum { BLOCK = 256 };
 
@@ -267,12 +268,25 @@ static void run_one(void *arg, int64_t chunk)
     r->chunk(r->j, chunk);
 }
 
+/* The stream in force goes on after those that the arrays come from. */
+static bool order(neap_ctx *c, const np_device *d, const np_step *j)
+{
+    bool ok = true;
+    for (int i = 0; d->streams && ok && i < j->n; i++)
+        for (int k = 0; ok && k < j->n_arrays; k++) {
+            np_storage *st = j->e[i].used[k]->st;
+            ok = j->writes >> k & 1 ? np_writes(c, st) : np_reads(c, st);
+        }
+    return ok;
+}
+
 /* A plug-in's step; what it finds out for each chunk lies on the device first. */
 static bool remote_step(neap_ctx *c, np_device *d, const np_step *j)
 {
     const np_plugin *p = d->backend.plugin;
     const size_t bytes = (size_t)j->chunks * sizeof *j->partial;
     np_step there = *j;
+    if (!order(c, d, j)) return false;
     if (j->partial && !(there.partial = np_mem_take_scratch(&d->mem, bytes))) return false;
     bool ok = p->step(d->backend.user, &there) || np_fail(c, NEAP_E_DEVICE, "%s", p->why(d->backend.user));
     if (j->partial) {

@@ -4,6 +4,7 @@
  * call back, the CPU's kernel works on copies in host memory and the results go back: right, slow, and counted
  * (np_op_count.staged). The copies are contiguous, and hold the same bits. */
 #include "ops/op.h"
+#include "tensor/streams.h"
 
 enum { FEW = 8 };
 
@@ -40,6 +41,16 @@ static void *scratch(const np_call *k, size_t bytes)
     return *head = t, t->p;
 }
 
+/* The stream in force goes on after those that the operands come from. */
+static bool order(np_frame *f)
+{
+    bool ok = true;
+    for (int i = 0; ok && i < f->n_in; i++)
+        if (f->in[i] && f->in[i]->st->dev == f->dev) ok = np_reads(f->c, f->in[i]->st);
+    for (int i = 0; ok && i < f->n_out; i++) ok = np_writes(f->c, f->out[i]->st);
+    return ok;
+}
+
 bool np_remote_kernel(np_frame *f)
 {
     static const np_host host = {sizeof host, fail, scratch};
@@ -49,6 +60,7 @@ bool np_remote_kernel(np_frame *f)
     np_operand few[FEW], out[NP_MAX_OUT], *in = few;
     taken *list = NULL;
     size_t bytes = sizeof *in * (size_t)f->n_in;
+    if (d->streams && !order(f)) return false;
     if (f->n_in > FEW && !(in = np_obj_new(c, bytes))) return false;
     for (int i = 0; i < f->n_in; i++) np_operand_of(&in[i], f->in[i]);
     for (int i = 0; i < f->n_out; i++) np_operand_of(&out[i], f->out[i]);

@@ -5,7 +5,7 @@
  * each inner run. Other devices only know contiguous byte copies, so anything else goes through host staging:
  * the span of memory that a tensor covers is fetched, worked on here, and put back. Work is cut by shape
  * alone. */
-#include "tensor/tensor.h"
+#include "tensor/streams.h"
 
 #if defined(__SSE2__)
 #include <xmmintrin.h>
@@ -28,9 +28,9 @@ static bool device_copy(neap_ctx *c, const np_device *d, void *dst, const void *
     return false;
 }
 
-bool np_fetch(neap_ctx *c, const np_device *d, void *dst, const void *src, size_t bytes)
+bool np_fetch(neap_ctx *c, np_device *d, void *dst, const void *src, size_t bytes)
 {
-    return device_copy(c, d, dst, src, bytes, false, true);
+    return np_streams_join(c, d, false) && device_copy(c, d, dst, src, bytes, false, true);
 }
 
 /* ---- copies within host memory */
@@ -335,7 +335,7 @@ bool np_copy_into(neap_ctx *c, neap_tensor *dst, const neap_tensor *src)
         return ok;
     }
     if (dst->st->dev->backend.host_memory && src->st->dev->backend.host_memory) return host_copy(c, dst, src);
-    if (!direct_copy(c, dst, src, &done)) return false;
+    if (!np_reads(c, src->st) || !np_writes(c, dst->st) || !direct_copy(c, dst, src, &done)) return false;
     return done || (can_move(dst, src) ? device_move(c, dst, src) : staged_copy(c, dst, src));
 }
 
@@ -372,10 +372,21 @@ static bool host_fill(neap_ctx *c, neap_tensor *t, const void *item /* NULL: zer
     return np_iter_run(c, &it, convert_run, &j);
 }
 
+static bool device_fill(neap_ctx *c, neap_tensor *t, const void *item)
+{
+    static const uint64_t zero = 0;
+    const np_device *d = t->st->dev;
+    np_operand to;
+    np_operand_of(&to, t);
+    return np_writes(c, t->st) && (d->backend.plugin->fill(d->backend.user, &to, item ? item : &zero) ||
+                                   np_fail(c, NEAP_E_DEVICE, "%s", d->backend.plugin->why(d->backend.user)));
+}
+
 static bool fill(neap_ctx *c, neap_tensor *t, const void *item)
 {
     span s;
     if (t->numel == 0) return true;
+    if (t->st->dev->backend.plugin) return device_fill(c, t, item);
     bool ok =
         span_open(c, &s, t, !t->contiguous) && host_fill(c, &s.t, item) && span_put_back(c, &s, t->st->dev);
     span_close(&s);

@@ -4,7 +4,7 @@
  * table of kernels by op index: the CPU's is the generated table at the chosen CPU level (an op without a
  * kernel of that level takes the next lower one), a plug-in's is given by op name. Devices live as long as
  * the context. */
-#include "tensor/device.h"
+#include "tensor/streams.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,6 +46,7 @@ static np_device *device_add(neap_ctx *c, const neap_backend *b)
 
 static void device_drop(neap_ctx *c, np_device *d)
 {
+    np_streams_close(d);
     np_mem_close(&d->mem);
     neap_generator_free(d->generator);
     if (d->backend.plugin) d->backend.plugin->close(d->backend.user);

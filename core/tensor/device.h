@@ -34,7 +34,10 @@ typedef struct np_device {
     np_kernel *kern;          /* by op index; NULL entries: no kernel */
     np_device_kernel *remote; /* of a plug-in, by op index; NULL entries: the CPU's does it (ops/remote.c) */
     neap_generator *generator;
+    struct np_streams *streams; /* NULL: it has one (streams.h) */
 } np_device;
+
+typedef struct np_streams np_streams;
 
 NEAP_API int neap_register_backend(neap_ctx *c, const neap_backend *b); /* its device index, or -1 */
 

@@ -2,8 +2,9 @@
  *
  * A plug-in is C++ in a library of its own, opened at the first use of its device. It knows of the core what stands
  * here and in neap.h, rng.h and half.h, nothing else: a call of an op is an np_call. Kernels may return before the
- * device has done the work: everything that the core asks of one device happens in the order of asking. The library
- * stays open as long as the process (drivers have threads), a context keeps only the devices. */
+ * device has done the work: everything that the core asks of one stream of a device happens in the order of asking,
+ * and there is one stream, 0, until the core asks for more (tensor/streams.h). The library stays open as long as the
+ * process (drivers have threads), a context keeps only the devices. */
 #ifndef NP_PLUGIN_H
 #define NP_PLUGIN_H
 
@@ -18,7 +19,7 @@
 extern "C" {
 #endif
 
-#define NP_PLUGIN_ABI 3u
+#define NP_PLUGIN_ABI 4u
 
 /* An attribute of a call: what is no tensor. */
 typedef struct np_attr {
@@ -71,6 +72,8 @@ typedef struct np_plugin_row { /* the last has op NULL */
     const char *op;
     np_device_kernel kernel;
 } np_plugin_row;
+
+enum { NP_STREAMS = 16 /* of a device of a context, at most */ };
 
 /* ---- sweeps over a list of tensors: optimizer steps, norms, clipping (ops/optim.c has the rules) */
 
@@ -136,6 +139,26 @@ typedef struct np_plugin {
     const char *(*why)(void *device); /* of the last failure: the call, its error's name, file and line */
     const np_plugin_row *kernels;
     bool (*step)(void *device, const np_step *s); /* all entries are on the device */
+    bool (*fill)(void *device, const np_operand *to,
+                 const void *item); /* item: one element of its dtype, of the host */
+    /* Streams: what is asked of one happens in that order, what is asked of two does in any. */
+    int (*stream_new)(void *device);              /* its number, of 1 to NP_STREAMS - 1; -1: why */
+    bool (*stream_use)(void *device, int stream); /* for all that is asked from now on, but copy_later */
+    bool (*stream_wait)(void *device, int stream,
+                        int other);                  /* stream goes on after what other was asked so far */
+    bool (*stream_done)(void *device, int stream);   /* has it done all that it was asked? */
+    bool (*stream_finish)(void *device, int stream); /* the host waits until it has */
+    /* Memory of the host that copies do not stage, and copies that return before they are done. */
+    void *(*host_alloc)(void *device, size_t bytes); /* at least 64-byte aligned; NULL: none */
+    void (*host_free)(void *device, void *p, size_t bytes);
+    bool (*copy_later)(void *device, int stream, void *dst, const void *src, size_t bytes, bool to_device);
+    /* Moments of the stream in use, to wait for and to measure between. */
+    void *(*event_new)(void *device); /* NULL: why */
+    void (*event_free)(void *device, void *event);
+    bool (*event_record)(void *device, void *event);
+    bool (*event_done)(void *device, void *event);                                /* or never recorded */
+    bool (*event_wait)(void *device, void *event);                                /* the host waits */
+    bool (*event_time)(void *device, void *from, void *to, double *milliseconds); /* both are done */
 } np_plugin;
 
 /* The one symbol that a plug-in exports. NULL: it does not know this version. */

@@ -179,7 +179,7 @@ static int64_t position(const shown *s, const neap_tensor *t, int d, int64_t k)
 
 static bool read_shown(neap_ctx *c, const neap_tensor *t, const shown *s, value *out)
 {
-    const np_device *dev = t->st->dev;
+    np_device *dev = t->st->dev;
     neap_dtype d = (neap_dtype)t->dtype;
     size_t item = np_itemsize(t);
     for (int64_t i = 0; i < s->total; i++) {

@@ -70,7 +70,8 @@ static inline void np_storage_drop(neap_ctx *c, np_storage *s)
     if (--s->refs > 0) return;
     np_mem *m = &s->dev->mem;
     if (s->kind == NP_BYTES_INLINE) np_mem_uncount(m, s->bytes, (neap_category)s->category);
-    else if (s->kind == NP_BYTES_BLOCK) np_mem_give(m, s->data, s->bytes, (neap_category)s->category);
+    else if (s->kind == NP_BYTES_BLOCK)
+        np_mem_give_used(m, s->data, s->bytes, (neap_category)s->category, s->streams.use);
     else np_storage_drop_special(c, s);
     np_storage_unhold(c, s);
 }

@@ -71,6 +71,7 @@ static NP_APART neap_tensor *with_bytes(neap_ctx *c, np_storage *st)
         np_obj_free(c, st, sizeof *st);
         return NULL;
     }
+    if (st->kind == NP_BYTES_BLOCK) st->streams = (np_stream_tag){.use = m->use};
     st->first.data = st->data;
     return &st->first;
 }
@@ -202,6 +203,16 @@ neap_tensor *np_integer_new(neap_ctx *c, int64_t v)
 neap_tensor *neap_number(neap_ctx *c, double v) { return np_scope_adopt(c, np_number_new(c, v)); }
 neap_tensor *neap_integer(neap_ctx *c, int64_t v) { return np_scope_adopt(c, np_integer_new(c, v)); }
 
+neap_tensor *np_tensor_wrap(neap_ctx *c, neap_dtype dtype, int ndim, const int64_t *shape, void *data,
+                            void (*release)(void *user), void *user)
+{
+    size_t bytes;
+    if (!shape_bytes(c, ndim, shape, dtype, &bytes)) return NULL;
+    neap_tensor *t = dense(np_storage_wrap(c, data, bytes, NULL, user), dtype, ndim, shape);
+    if (t) t->st->release = release; /* from here on: a failed call leaves the bytes with the caller */
+    return t;
+}
+
 neap_tensor *neap_wrap(neap_ctx *c, int ndim, const int64_t *shape, neap_dtype dtype, void *data,
                        void (*release)(void *user), void *user)
 {
@@ -212,9 +223,10 @@ neap_tensor *neap_wrap(neap_ctx *c, int ndim, const int64_t *shape, neap_dtype d
     if ((uintptr_t)data % np_dtype_size(dtype))
         return np_fail(c, NEAP_E_ARG, "data is not aligned: %s needs a multiple of %zu bytes",
                        np_dtype_name(dtype), np_dtype_size(dtype));
-    neap_tensor *t =
-        np_scope_adopt(c, dense(np_storage_wrap(c, data, bytes, NULL, user), dtype, ndim, shape));
-    if (t) t->st->release = release; /* from here on: a failed call leaves the bytes with the caller */
+    neap_tensor *t = np_scope_adopt(c, np_tensor_wrap(c, dtype, ndim, shape, data, NULL, user));
+    if (t)
+        t->st->release =
+            release; /* not before the scope has it: what fails leaves the bytes with the caller */
     return t;
 }
 

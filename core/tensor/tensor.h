@@ -70,6 +70,12 @@ typedef struct np_version {
     uint64_t n;   /* writes so far */
 } np_version;
 
+/* Who uses the bytes of a device with several streams: tensor/streams.h. */
+typedef struct np_stream_tag {
+    np_mem_use use;
+    uint64_t written : 48, writer : 16; /* the last write: which call, on which stream */
+} np_stream_tag;
+
 struct np_storage {
     int32_t refs;
     int32_t saved;    /* slots that hold it: category SAVED while > 0, if it was TEMP */
@@ -83,8 +89,11 @@ struct np_storage {
     void (*release)(void *user);
     void *user;
     uint64_t writes; /* in place, inside checkpointed functions: origin.h */
-    _Alignas(16) unsigned char inline_data[NP_INLINE_BYTES]; /* scalars need no block */
-    neap_tensor first;                                       /* the tensor it is made for */
+    union {
+        _Alignas(16) unsigned char inline_data[NP_INLINE_BYTES]; /* scalars need no block */
+        np_stream_tag streams;                                   /* kind BLOCK */
+    };
+    neap_tensor first; /* the tensor it is made for */
 };
 
 /* ---- storages */
@@ -114,6 +123,9 @@ static inline void np_tensor_begin(neap_tensor *t, neap_ctx *c, np_storage *st)
  */
 neap_tensor *np_tensor_new(neap_ctx *c, np_device *d, neap_dtype t, int ndim, const int64_t *shape);
 neap_tensor *np_tensor_dry(neap_ctx *c, np_device *d, neap_dtype t, int ndim, const int64_t *shape);
+/* Over the host's bytes, contiguous; release(user) is called when they are let go, not when this fails. */
+neap_tensor *np_tensor_wrap(neap_ctx *c, neap_dtype t, int ndim, const int64_t *shape, void *data,
+                            void (*release)(void *user), void *user);
 /* A view: same storage, own geometry (strides in elements). Caller guarantees it is inside the storage. */
 neap_tensor *np_tensor_view(neap_tensor *base, int ndim, const int64_t *shape, const int64_t *stride,
                             int64_t offset);
@@ -183,7 +195,7 @@ neap_tensor *np_contiguous_copy(neap_ctx *c, neap_tensor *t);
 /* t itself (new reference) when it is contiguous already and of dtype d, else a copy. */
 neap_tensor *np_as_contiguous(neap_ctx *c, neap_tensor *t, neap_dtype d);
 /* Contiguous bytes of a device to host memory. */
-bool np_fetch(neap_ctx *c, const np_device *d, void *dst, const void *src, size_t bytes);
+bool np_fetch(neap_ctx *c, np_device *d, void *dst, const void *src, size_t bytes);
 bool np_fill_zero(neap_ctx *c, neap_tensor *t);
 bool np_fill_value(neap_ctx *c, neap_tensor *t, double v);
 bool np_fill_integer(neap_ctx *c, neap_tensor *t, int64_t v);

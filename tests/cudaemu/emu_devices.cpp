@@ -53,6 +53,7 @@ static Settings read_settings()
     s.guard = !sanitized && number("NEAP_EMU_GUARD", 0) != 0;
     s.stack = (number("NEAP_EMU_STACK", sanitized ? 256 : 64) * 1024 + 4095) / 4096 * 4096;
     s.memory = number("NEAP_EMU_MEMORY", 4096) << 20;
+    s.pinned = number("NEAP_EMU_PINNED", 4096) << 20;
     s.devices = (int)number("NEAP_EMU_DEVICES", 1);
     s.driver = (int)number("NEAP_EMU_DRIVER", CUDART_VERSION);
     if (s.devices > max_devices) s.devices = max_devices;

@@ -200,7 +200,7 @@ cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned)
     if (must_fail()) return fail(cudaErrorMemoryAllocation);
     if (capturing()) return fail(cudaErrorStreamCaptureUnsupported);
     if (bytes == 0) return cudaSuccess;
-    if (posix_memalign(p, page, bytes)) return fail(cudaErrorMemoryAllocation);
+    if (bytes > settings().pinned || posix_memalign(p, page, bytes)) return fail(cudaErrorMemoryAllocation);
     memset(*p, 0xff, bytes);
     memory[(uintptr_t)*p] = {bytes, Kind::pinned, current_device, nullptr, 0, 0};
     return cudaSuccess;

@@ -2,8 +2,8 @@
  *
  * A stream is a queue of closures. Eager: a closure runs as it is given. Lazy: it runs at some later call, in an order
  * drawn among the streams whose next closure may run, at the latest when the host waits for it; a missing event then
- * shows as a wrong result for some seed. An event is a count: recording gives the next number to a closure, a wait is
- * a closure that may not run before its number is reached. */
+ * shows as a wrong result for some seed. Recording an event gives it a new moment that a closure
+ * will tick off; a wait is a closure that may not run before the moment that the event then had. */
 #include "state.h"
 
 #include <time.h>
@@ -212,6 +212,8 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *user)
 
 /* ---- events */
 
+static bool is_over(const Event *e) { return !e->last || e->last->done; }
+
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
 {
     Locked l;
@@ -239,11 +241,8 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t stream)
     e->capture = s->capture;
     e->captured_on = s->capture ? s : nullptr;
     if (s->capture) return cudaSuccess;
-    auto state = e->state;
-    const uint64_t n = ++state->recorded;
-    give(s, [=] {
-        if (state->done < n) state->done = n, state->seconds = seconds();
-    });
+    auto moment = e->last = std::make_shared<Moment>();
+    give(s, [=] { moment->done = true, moment->seconds = seconds(); });
     return cudaSuccess;
 }
 
@@ -259,10 +258,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t e, unsigned)
         return cudaSuccess;
     }
     if (s->capture) return fail(cudaErrorStreamCaptureUnsupported);
-    auto state = e->state;
-    const uint64_t n = state->recorded;
+    if (!e->last) return cudaSuccess;
+    auto moment = e->last;
     give(
-        s, [] {}, [=] { return state->done >= n; });
+        s, [] {}, [=] { return moment->done; });
     return cudaSuccess;
 }
 
@@ -271,8 +270,8 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
     Locked l;
     if (!e) return fail(cudaErrorInvalidResourceHandle);
     if (e->capture) return fail(cudaErrorCapturedEvent);
-    if (e->state->done < e->state->recorded && next_random(2)) step();
-    return e->state->done >= e->state->recorded ? cudaSuccess : cudaErrorNotReady;
+    if (!is_over(e) && next_random(2)) step();
+    return is_over(e) ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
@@ -281,7 +280,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
     if (must_fail()) return fail(cudaErrorLaunchFailure);
     if (!e) return fail(cudaErrorInvalidResourceHandle);
     if (e->capture) return fail(cudaErrorCapturedEvent);
-    while (e->state->done < e->state->recorded)
+    while (!is_over(e))
         if (!step()) report("stream deadlock", nullptr, 0, "the host waits for an event that can never come");
     return cudaSuccess;
 }
@@ -289,11 +288,10 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
 {
     Locked l;
-    if (!start || !end || !start->timing || !end->timing || !start->state->recorded || !end->state->recorded)
+    if (!start || !end || !start->timing || !end->timing || !start->last || !end->last)
         return fail(cudaErrorInvalidResourceHandle);
-    if (start->state->done < start->state->recorded || end->state->done < end->state->recorded)
-        return fail(cudaErrorNotReady);
-    *ms = (float)(1e3 * (end->state->seconds - start->state->seconds));
+    if (!is_over(start) || !is_over(end)) return fail(cudaErrorNotReady);
+    *ms = (float)(1e3 * (end->last->seconds - start->last->seconds));
     return cudaSuccess;
 }
 

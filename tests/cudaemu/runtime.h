@@ -211,7 +211,7 @@ struct Settings { /* the environment, read once */
     enum { forward, reverse, random } order;
     unsigned seed;
     bool lazy, guard;
-    size_t stack, memory;
+    size_t stack, memory, pinned;
     int devices, driver; /* 0: none; 13000 is 13.0 */
 };
 const Settings &settings();

@@ -34,12 +34,12 @@ struct Stream {
     bool unjoined = false;    /* recorded work that no event leads back to the stream where recording began */
 };
 
-struct EventState {
-    uint64_t recorded = 0, done = 0;
+struct Moment { /* one recording of an event */
+    bool done = false;
     double seconds = 0;
 };
 struct Event {
-    std::shared_ptr<EventState> state = std::make_shared<EventState>();
+    std::shared_ptr<Moment> last; /* who waits for an earlier recording keeps that one */
     bool timing = true;
     Graph *capture = nullptr;
     Stream *captured_on = nullptr;
