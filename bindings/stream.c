@@ -45,7 +45,7 @@ static int device_at(lua_State *L, nl_state *st, const char *fn)
 
 /* ---- streams */
 
-/* cuda_stream([device]); see neap.cuda.Stream */
+/* cuda_stream([device]); see neap.cuda.Stream. A script that lets go of its streams never runs out of them. */
 static int stream_new(lua_State *L)
 {
     nl_state *st = nl_enter(L);
@@ -54,6 +54,11 @@ static int stream_new(lua_State *L)
     *s = (stream){st, device, -1};
     nl_set_metatable(L, &st->k_stream);
     s->number = neap_x_stream_new(st->c, device);
+    if (s->number < 0) {
+        neap_clear_error(st->c);
+        lua_gc(L, LUA_GCCOLLECT);
+        s->number = neap_x_stream_new(st->c, device);
+    }
     return s->number >= 0 ? 1 : nl_raise(L, st, "cuda.Stream");
 }
 

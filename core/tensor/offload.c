@@ -16,6 +16,7 @@ struct np_away {
     np_away_opts o;
     bool stays;             /* on the host, or without bytes: nothing to copy */
     uint64_t sent;          /* later: the number of the copy (streams.h) */
+    uint32_t times;         /* it was brought back */
     neap_tensor *coming;    /* fetched ahead */
     np_away *older, *newer; /* those of the device that are copied for later, by when they were sent */
 };
@@ -175,6 +176,17 @@ static neap_tensor *fetch(np_away *a)
     return t;
 }
 
+/* What is going to be brought back soon after a, of those sent about when it was: a node's own values come in the order
+ * they were sent, even if nodes come the other way round, so those beside a may have been back in this pass. */
+static np_away *next_of(const np_away *a)
+{
+    enum { BESIDE = 16 };
+    np_away *w = a->o.in_order ? a->newer : a->older;
+    for (int i = 0; i < BESIDE && w && w->o.group == a->o.group; i++, w = a->o.in_order ? w->newer : w->older)
+        if (w->times < a->times) return w;
+    return NULL;
+}
+
 static void fetch_ahead(np_away *a)
 {
     if (!a || a->coming) return;
@@ -220,10 +232,11 @@ neap_tensor *np_bring_back(np_away *a)
 {
     if (a->stays) return np_hold_ref(a->host);
     neap_tensor *t = a->coming ? a->coming : fetch(a), *back = t ? restored(t, a->order) : NULL;
-    np_away *next = a->o.in_order ? a->newer : a->older;
     a->coming = NULL;
     if (t) np_drop(t);
-    if (back && next && next->o.group == a->o.group) fetch_ahead(next);
+    if (!back) return NULL;
+    a->times++;
+    fetch_ahead(next_of(a));
     return back;
 }
 
