@@ -12,13 +12,18 @@ capabilities=${1:-80-90}
 to=build/carry
 images=2000
 plugin=build/cuda/$capabilities/libneap-cuda.so
-make "-j$(nproc)" all-tests $(command -v nvcc >/dev/null && echo "$plugin")
+selftests=build/cudaemu/plain/selftest
+of_nvcc="$plugin build/cudaemu/nvcc/selftest"
+make "-j$(nproc)" all-tests $selftests $(command -v nvcc >/dev/null && echo "$of_nvcc")
 rm -rf $to
 mkdir -p $to/bin $to/lib $to/share $to/lua $to/tests $to/data
 
 cp build/neap build/libneap.so build/libneap-lua.so build/libneap-cudaemu.so $to/
 [ ! -e "$plugin" ] || cp "$plugin" $to/libneap-cuda.so
 cp build/lua/neapcore.so $to/lua/
+for f in $selftests build/cudaemu/nvcc/selftest; do
+    [ ! -e $f ] || install -D $f $to/${f#build/}
+done
 cp build/tests/force_gc.so build/tests/test_device_faults $to/tests/
 ln -s ../../../lua $to/lua/neap
 cp "$(command -v lua5.4)" "$(command -v busted)" $to/bin/

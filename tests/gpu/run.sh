@@ -1,6 +1,6 @@
 #!/bin/sh
-# Everything that only a GPU can show, in four minutes at most: the Lua suite on it, compute-sanitizer over the tests of
-# kernels, the demo, and a table of rates beside PyTorch's. One report.
+# Everything that only a GPU can show, in four minutes at most: the selftest of what kernels are written in, the Lua
+# suite, compute-sanitizer over the tests of kernels, the demo, and a table of rates beside PyTorch's. One report.
 #
 #   tests/gpu/run.sh [report, default build/gpu-report.txt]
 #
@@ -63,6 +63,7 @@ say "nvcc: $(nvcc --version 2>/dev/null | sed -n 's/.*release //p' || true)"
 
 # ---- what is run
 
+[ "$device" = cuda ] && selftest=cudaemu/nvcc/selftest || selftest=cudaemu/plain/selftest
 carried=${NEAP_GPU_CARRIED-build/carry}
 if [ -n "$carried" ] && [ -d "$carried" ]; then
     build=$carried
@@ -74,7 +75,12 @@ else
     build=build
     section "build"
     [ "$device" = cuda ] && goals="" || goals=build/tests/test_device_faults
-    timed "$limit" make "-j$(nproc)" build "build/libneap-$device.so" build/tests/force_gc.so $goals
+    if ! command -v lua5.4 >/dev/null || ! command -v busted >/dev/null; then
+        say "FAILED: here is neither build/carry, which tests/gpu/carry.sh makes elsewhere, nor lua5.4 with busted"
+        exit 1
+    fi
+    timed "$limit" make "-j$(nproc)" build "build/libneap-$device.so" build/tests/force_gc.so \
+        "build/$selftest" $goals
     judge build $?
     [ -z "$failures" ] || exit 1
 fi
@@ -96,6 +102,10 @@ fi
 
 # ---- the suite
 
+section "selftest on $device: launches, shuffles, atomics, streams, events, memory"
+timed 20 "$build/$selftest"
+judge selftest $?
+
 section "the Lua suite on $device"
 [ "$device" = cuda ] || : "${NEAP_TEST_SPECS=pick cudaemu_rows cudaemu_masks}"
 export NEAP_TEST_SPECS="${NEAP_TEST_SPECS:-}"
@@ -109,29 +119,35 @@ section "compute-sanitizer over the tests of kernels"
 if command -v compute-sanitizer >/dev/null; then
     export NEAP_TEST_DEVICE=$device
     for tool in memcheck racecheck synccheck; do
-        for spec in rows order places masks; do echo "$tool $spec"; done
+        for spec in selftest rows order places masks; do echo "$tool $spec"; done
     done >"$work/list"
     # Side by side, each for itself: a line with its status, then what it said.
     cat >"$work/one" <<'EOF'
 lua="${NEAP_TEST_LUA:+$NEAP_TEST_LUA;}$BUILD/lua/?.lua;$BUILD/lua/?/init.lua;./?.lua;;"
-LUA_PATH=$lua LUA_CPATH="${NEAP_TEST_CLUA:+$NEAP_TEST_CLUA;}$BUILD/lua/?.so;;" \
-    timeout -k 5 "$SECONDS_EACH" compute-sanitizer --tool "$1" --error-exitcode 99 \
-    lua5.4 "$(command -v busted)" -o tests/output.lua --no-auto-insulate "tests/lua/cudaemu_$2_spec.lua" \
-    >"$WORK/$1-$2" 2>&1 </dev/null
-echo "$? $1 $2" >>"$WORK/results"
+export LUA_PATH="$lua" LUA_CPATH="${NEAP_TEST_CLUA:+$NEAP_TEST_CLUA;}$BUILD/lua/?.so;;"
+tool=$1 what=$2
+case $what in
+selftest) set -- "$BUILD/$SELFTEST" ;;
+*) set -- lua5.4 "$(command -v busted)" -o tests/output.lua --no-auto-insulate "tests/lua/cudaemu_${what}_spec.lua" ;;
+esac
+# The tests make calls that are refused, to see that they are.
+[ "$tool" != memcheck ] || set -- --report-api-errors no "$@"
+timeout -k 5 "$SECONDS_EACH" compute-sanitizer --tool "$tool" --error-exitcode 99 "$@" \
+    >"$WORK/$tool-$what" 2>&1 </dev/null
+echo "$? $tool $what" >>"$WORK/results"
 EOF
     each=$(($(seconds_left) - 60))
     [ $each -lt 60 ] || each=60
     [ $each -gt 0 ] || each=1
-    BUILD=$build WORK=$work SECONDS_EACH=$each timed $((each + 10)) xargs -a "$work/list" -P "$(nproc)" -L 1 sh "$work/one" \
+    BUILD=$build SELFTEST=$selftest WORK=$work SECONDS_EACH=$each timed $((each + 10)) xargs -a "$work/list" -P "$(nproc)" -L 1 sh "$work/one" \
         >/dev/null
     touch "$work/results"
     while read -r tool spec; do
         code=$(sed -n "s/ $tool $spec\$//p" "$work/results")
         case $code in
-        0) say "$tool of cudaemu_$spec: $(grep -h 'ERROR SUMMARY' "$work/$tool-$spec" | tail -1)" ;;
-        '' | 124 | 137) say "$tool of cudaemu_$spec: not ended in its time" ;;
-        *) say "$tool of cudaemu_$spec: status $code"; tail -30 "$work/$tool-$spec" | tee -a "$report" ;;
+        0) say "$tool of $spec: $(grep -h 'ERROR SUMMARY' "$work/$tool-$spec" | tail -1)" ;;
+        '' | 124 | 137) say "$tool of $spec: not ended in its time" ;;
+        *) say "$tool of $spec: status $code"; tail -30 "$work/$tool-$spec" | tee -a "$report" ;;
         esac
     done <"$work/list"
     status=0
