@@ -211,7 +211,7 @@ gpu_script() {
     make $jobs all-tests || return 1
     stub=$PWD/build/check/stub
     mkdir -p "$stub"
-    export NEAP_GPU_DEVICE=cudaemu NEAP_GPU_CARRIED= NEAP_GPU_SECONDS=900 PATH="$stub:$PATH"
+    export NEAP_GPU_DEVICE=cudaemu NEAP_GPU_CARRIED= NEAP_GPU_SECONDS=7200 PATH="$stub:$PATH"
     printf '#!/bin/sh\nwhile [ "${1#--}" != "$1" ]; do shift 2; done\n"$@" && echo "ERROR SUMMARY: 0 errors"\n' >"$stub/compute-sanitizer"
     chmod +x "$stub/compute-sanitizer"
     tests/gpu/run.sh build/check/gpu-report.txt || return 1
