@@ -218,6 +218,7 @@ static void *take_block(np_mem *m, size_t bytes, bool limited)
     }
     if (why != NONE && m->shrink && m->shrink(m)) why = try_take(m, bytes, limited, &p);
     if (why != NONE && press(m, bytes)) {
+        if (m->ready && !m->ready(m, NULL, false)) return NULL; /* it may have worked on another stream */
         if (why != LIVE_LIMIT) np_mem_trim(m);
         why = try_take(m, bytes, limited, &p);
     }

@@ -247,6 +247,7 @@ static bool staged_copy(neap_ctx *c, neap_tensor *dst, const neap_tensor *src)
     bool ok = span_open(c, &from, src, true);
     if (ok) {
         ok = span_open(c, &to, dst, !dst->contiguous) && host_copy(c, &to.t, &from.t) &&
+             np_writes(c, dst->st) && /* again: room was made, and whoever did may have used another stream */
              span_put_back(c, &to, dst->st->dev);
         span_close(&to);
     }

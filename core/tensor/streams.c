@@ -206,7 +206,7 @@ bool np_event_wait(neap_ctx *c, np_device *d, void *event)
 bool np_event_time(neap_ctx *c, np_device *d, void *from, void *to, double *milliseconds)
 {
     const np_plugin *p = d->backend.plugin;
-    return np_event_wait(c, d, to) &&
+    return np_event_wait(c, d, from) && np_event_wait(c, d, to) &&
            (p->event_time(d->backend.user, from, to, milliseconds) || refuse(c, d));
 }
 

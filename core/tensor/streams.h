@@ -37,7 +37,7 @@ bool np_event_record(neap_ctx *c, np_device *d, void *event);
 bool np_event_done(np_device *d, void *event); /* all before it is done, or it was never recorded */
 bool np_event_wait(neap_ctx *c, np_device *d, void *event);
 bool np_event_time(neap_ctx *c, np_device *d, void *from, void *to,
-                   double *milliseconds); /* waits for `to` */
+                   double *milliseconds); /* waits for both; below 0: `to` was first */
 
 /* The stream of ambient state (NP_AMB_STREAM), 0 without. */
 int np_stream_now(neap_ctx *c, const np_device *d);

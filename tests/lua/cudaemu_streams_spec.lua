@@ -97,6 +97,9 @@ do
   to:record()
 end
 assert(from:elapsed_time(to) >= 0 and to:query())
+local first = neap.cuda.Event(D):record()
+x:add(1)
+assert(neap.cuda.Event(D):record():elapsed_time(first) <= 0) -- the other way round: it waits for the later one, too
 t:wait(s)
 t:wait(nil)
 s:wait(t)
@@ -119,6 +122,57 @@ refused("E-ARG", from.elapsed_time, from, 3)
 refused("E-DEVICE", from.elapsed_time, from, neap.cuda.Event(E))
 refused("E-DEVICE", from.elapsed_time, neap.cuda.Event(D), neap.cuda.Event(D))
 ]], 3)
+  end)
+end)
+
+describe("a finalizer that uses another stream while room is made for a call", function()
+  local program = [[
+local A, B = neap.cuda.Stream(D), neap.cuda.Stream(D)
+local ran = 0
+local function trash(bytes, device)
+  local t = neap.zeros({ bytes // 4 }, { device = device, dtype = "float32" })
+  setmetatable({}, { __gc = function()
+    B(function() return neap.ones(10, { device = D }):add(1) end)
+    ran = ran + 1
+    t:release()
+  end })
+end
+local function try(f)
+  for step = 1, 8 do
+    collectgarbage() collectgarbage()
+    collectgarbage "stop"
+    A(f)
+    collectgarbage "restart"
+  end
+  assert(ran >= 8, ran)
+end
+]]
+
+  it("of a kernel that takes scratch: 0.9 MiB of 1 are in use", function()
+    run(program .. [[
+local h = neap.randint(0, 100000, { 10000 }, { device = "cpu" }):to "float32"
+local want = h:sort(1) + 1
+try(function()
+  local x = h:to(D)
+  for _ = 1, 3 do trash(200000, D) end
+  local kept = neap.ones(5000, { device = D })
+  near((x:sort(1) + 1):to "cpu", want, { rtol = 0, atol = 0 })
+  return kept
+end)
+]], 4, "NEAP_EMU_MEMORY=1")
+  end)
+
+  it("of a copy that is converted on the host", function()
+    run(program .. [[
+local h = neap.rand({ 100, 100 }, { device = "cpu" }):t()
+local want = h:to "float64" + 1
+try(function()
+  local x = neap.zeros({ 100, 100 }, { device = D, dtype = "float64" })
+  trash(40000, "cpu")
+  neap.memory_limit("cpu", neap.memory_stats("cpu").live + 45000, function() x:copy_(h) end)
+  near((x + 1):to "cpu", want, { rtol = 0, atol = 0 })
+end)
+]], 4)
   end)
 end)
 
