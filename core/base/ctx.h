@@ -35,9 +35,9 @@ struct neap_ctx {
     struct np_device *devices[NP_MAX_DEVICES];
     int n_devices;                  /* devices[0] is the CPU */
     int default_device;             /* NEAP_DEVICE's */
-    struct np_plugins *plugins;     /* those asked for (tensor/plugin.c) */
     void *obj_free[NP_OBJ_CLASSES]; /* free lists of small objects */
     size_t obj_live;                /* objects handed out, for leak tests */
+    struct np_plugins *plugins;     /* those asked for (tensor/plugin.c) */
 
     int isa; /* chosen CPU level */
     int n_threads;

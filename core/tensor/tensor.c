@@ -65,13 +65,17 @@ static NP_APART neap_tensor *with_bytes(neap_ctx *c, np_storage *st)
 {
     np_mem *m = &st->dev->mem;
     neap_category cat = (neap_category)st->category;
-    bool ok = st->kind == NP_BYTES_INLINE ? np_mem_count(m, st->bytes, cat)
-                                          : (st->data = np_mem_take(m, st->bytes, cat)) != NULL;
+    bool ok;
+    if (st->kind == NP_BYTES_INLINE) {
+        ok = np_mem_count(m, st->bytes, cat);
+    } else {
+        ok = (st->data = np_mem_take(m, st->bytes, cat)) != NULL;
+        st->streams = (np_stream_tag){.use = m->use};
+    }
     if (!ok) {
         np_obj_free(c, st, sizeof *st);
         return NULL;
     }
-    if (st->kind == NP_BYTES_BLOCK) st->streams = (np_stream_tag){.use = m->use};
     st->first.data = st->data;
     return &st->first;
 }
