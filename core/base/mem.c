@@ -115,6 +115,7 @@ static bool press(np_mem *m, size_t bytes)
     m->pressing = true;
     int tried = c->opts.pressure(c->opts.user, m->device, (int64_t)bytes);
     m->pressing = false;
+    m->n_press++;
     return tried && !np_pending(c);
 }
 

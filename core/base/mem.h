@@ -61,6 +61,7 @@ typedef struct np_mem {
     void *streams;
     np_mem_use use;          /* what a block that is given now is still used by, if nothing better is known */
     bool pressing;           /* the pressure callback is running */
+    uint64_t n_press;        /* how often it ran */
     uint64_t n_alloc, n_hit; /* for benches and tests */
 } np_mem;
 

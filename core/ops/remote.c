@@ -76,6 +76,7 @@ bool np_remote_kernel(np_frame *f)
                  .rng = f->rng,
                  .compute = f->compute,
                  .taken = &list};
+    const uint64_t pressed = d->mem.n_press;
     int result = d->remote[impl->index](&k);
     for (taken *t; (t = list);) {
         list = t->next;
@@ -84,6 +85,8 @@ bool np_remote_kernel(np_frame *f)
     }
     if (in != few) np_obj_free(c, in, bytes);
     if (result > 0) return np_staged_kernel(f);
+    /* Who made room for scratch may have let another stream wait for this one before it had all its work. */
+    if (d->streams && d->mem.n_press != pressed && !order(f)) return false;
     return result == 0 || np_fail(c, NEAP_E_INTERNAL, "the kernel of %s failed without saying why", d->name);
 }
 

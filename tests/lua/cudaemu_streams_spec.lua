@@ -162,6 +162,41 @@ end)
 ]], 4, "NEAP_EMU_MEMORY=1")
   end)
 
+  it("and that stream waits for the call's own: what it had all its work for by then is not all", function()
+    run([[
+local A, B = neap.cuda.Stream(D), neap.cuda.Stream(D)
+local ran, old = 0
+local function trash()
+  local t = neap.zeros({ 50000 }, { device = D, dtype = "float32" })
+  setmetatable({}, { __gc = function()
+    B(function() old:add_(1) end)
+    ran = ran + 1
+    t:release()
+  end })
+end
+local h = neap.randint(0, 100000, { 10000 }, { device = "cpu" }):to "float32"
+local want = h:sort(1) + 1
+for step = 1, 8 do
+  collectgarbage() collectgarbage()
+  collectgarbage "stop"
+  local x, y, kept
+  A(function()
+    x, old = h:to(D), neap.ones(10, { device = D })
+    for _ = 1, 3 do trash() end
+    kept = neap.ones(5000, { device = D })
+    y = x:sort(1)
+  end)
+  kept:release()
+  B(function()
+    x:zero_()
+    near((y + 1):to "cpu", want, { rtol = 0, atol = 0 })
+  end)
+  collectgarbage "restart"
+end
+assert(ran == 24)
+]], 2, "NEAP_EMU_MEMORY=1")
+  end)
+
   it("of a copy that is converted on the host", function()
     run(program .. [[
 local h = neap.rand({ 100, 100 }, { device = "cpu" }):t()
