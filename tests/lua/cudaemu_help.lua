@@ -9,13 +9,8 @@ M.floats = { "float32", "float64", "float16", "bfloat16" }
 M.everything = { "float32", "float64", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool" }
 M.sizes = { 0, 1, 31, 32, 33, 1023, 1025 }
 
---- Is the plug-in there? If not, one pending test of this name says so.
-function M.available(name)
-  if pcall(neap.zeros, 1, { device = M.device }) then return true end
-  describe(name, function()
-    pending "the emulated device is not built: make build/libneap-cudaemu.so"
-  end)
-end
+--- Is the plug-in there? Without it there is nothing to test: make build/libneap-cudaemu.so
+function M.available() return (pcall(neap.zeros, 1, { device = M.device })) end
 
 function M.here(t) return t end
 function M.there(t) return t:to(M.device) end

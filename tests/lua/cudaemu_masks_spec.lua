@@ -2,7 +2,7 @@
 -- that ran there.
 local neap = require "neap"
 local emu = require "tests.lua.cudaemu_help"
-if not emu.available "masks on the emulated device" then return end
+if not emu.available() then return end
 
 local same, refused = emu.same, emu.refused
 

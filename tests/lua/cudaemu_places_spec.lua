@@ -1,7 +1,7 @@
 --- Reading and writing at positions on the emulated device: the CPU's bits, and nothing that ran there.
 local neap = require "neap"
 local emu = require "tests.lua.cudaemu_help"
-if not emu.available "positions on the emulated device" then return end
+if not emu.available() then return end
 
 local same, refused = emu.same, emu.refused
 

@@ -5,7 +5,7 @@ local cuda = require "neap.cuda"
 local help = require "tests.lua.cudaemu_help"
 local device = help.device
 
-if not help.available "products on the emulated device" then return end
+if not help.available() then return end
 
 local rtol = { float32 = 1e-5, float64 = 1e-12, float16 = 4e-3, bfloat16 = 3e-2 }
 

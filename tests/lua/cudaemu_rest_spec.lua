@@ -3,7 +3,7 @@
 local neap = require "neap"
 local help = require "tests.lua.cudaemu_help"
 
-if not help.available "rare ways on the emulated device" then return end
+if not help.available() then return end
 
 describe("rare ways on the emulated device", function()
   it("products of small integers, and of a layer whose input is no run of rows", function()

@@ -1,7 +1,7 @@
 --- Draws by probabilities and permutations on the emulated device: the CPU's, bit for bit.
 local neap = require "neap"
 local emu = require "tests.lua.cudaemu_help"
-if not emu.available "sampling on the emulated device" then return end
+if not emu.available() then return end
 
 local same, refused = emu.same, emu.refused
 local nan, inf = 0 / 0, math.huge
