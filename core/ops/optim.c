@@ -287,8 +287,8 @@ static bool remote_step(neap_ctx *c, np_device *d, const np_step *j)
     const size_t bytes = (size_t)j->chunks * sizeof *j->partial;
     np_step there = *j;
     if (j->partial && !(there.partial = np_mem_take_scratch(&d->mem, bytes))) return false;
-    bool ok = order(c, d, j) && (p->step(d->backend.user, &there) ||
-                                 np_fail(c, NEAP_E_DEVICE, "%s", p->why(d->backend.user)));
+    bool ok = order(c, d, j) &&
+              (p->step(d->backend.user, &there) || np_fail(c, NEAP_E_DEVICE, "%s", p->why(d->backend.user)));
     if (j->partial) {
         ok = ok && np_fetch(c, d, j->partial, there.partial, bytes);
         np_mem_give_scratch(&d->mem, there.partial, bytes);

@@ -187,12 +187,16 @@ static np_away *next_of(const np_away *a)
     return NULL;
 }
 
+/* Nobody is asked to make room for it: the host could let go of a itself. */
 static void fetch_ahead(np_away *a)
 {
     if (!a || a->coming) return;
-    const np_mem *m = &a->from->mem;
+    np_mem *m = &a->from->mem;
     if (m->limit > 0 && (int64_t)a->host->st->bytes > m->limit - m->live) return;
+    const bool pressing = m->pressing;
+    m->pressing = true;
     a->coming = fetch(a);
+    m->pressing = pressing;
     if (!a->coming) np_forgive(a->c, NULL);
 }
 
