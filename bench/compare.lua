@@ -98,6 +98,13 @@ local function print_line(group, label, threads, target, a, b, unit)
   io.stdout:flush()
 end
 
+--- With more than one thread the second of two runs counts: OpenMP's threads spin for some milliseconds after the other
+-- side's turn has ended, and would take a CPU from this one.
+local function turn(side, n, threads)
+  if threads > 1 then side.run(n) end
+  return side.run(n)
+end
+
 local function time_row(r, threads, torch)
   ours.threads(threads)
   ours.make(r)
@@ -108,8 +115,8 @@ local function time_row(r, threads, torch)
     if ok then b, m = {}, repetitions(torch) else io.stderr:write(r.label, ": PyTorch: ", why, "\n") end
   end
   for i = 1, ROUNDS do
-    a[i] = ours.run(n)
-    if b then b[i] = torch.run(m) end
+    a[i] = turn(ours, n, threads)
+    if b then b[i] = turn(torch, m, threads) end
   end
   print_line(r.group, r.label, threads, r.target, a, b)
 end
