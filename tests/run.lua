@@ -4,12 +4,12 @@
 --   NEAP_FORCE_GC=recompute|everywhere lua5.4 tests/run.lua BUILD [asan]     specs of checkpoints alone, with the
 --                                            collector run at every op of a recompute, or at every op at all
 --
---
 -- The Lua specs run a second time on the emulated CUDA device: it is the device of whatever names none. Their long
 -- loops are shorter then (NEAP_TEST_STEPS). NEAP_TEST_DEVICE=cudaemu: this alone, and the tests that name it. Under a
 -- sanitizer it is not run unless asked for so. NEAP_TEST_DEVICE=cuda: the same on a GPU.
 --
--- NEAP_TEST_SPECS: these specs alone, by their names without _spec. NEAP_TEST_JOBS: so many specs side by side (1).
+-- NEAP_TEST_SPECS: these specs alone, by their names without _spec. NEAP_TEST_JOBS: so many programs side by side (as
+-- many as there are CPUs).
 -- NEAP_TEST_LUA, NEAP_TEST_CLUA: where Lua finds what busted needs, if not where it looks.
 --
 -- One line per program, the whole output of those that fail, and "N passed, N failed" as the last line. The exit
@@ -19,15 +19,40 @@ local build, sanitizer = ...
 build = build or "build"
 local force_gc, only_device = os.getenv "NEAP_FORCE_GC", os.getenv "NEAP_TEST_DEVICE"
 local passed, failed, skipped = 0, 0, 0
+local on_device = {} -- name -> { passed, failed }
 
-local function lines_of(command, started)
-  local p = started or assert(io.popen(command))
+local function lines_of(command)
+  local p <close> = assert(io.popen(command))
   local list = {}
   for line in p:lines() do
     list[#list + 1] = line
   end
-  local ok, how, code = p:close()
-  return list, ok, how == "signal" and "signal " .. code or "status " .. tostring(code)
+  return list
+end
+
+--- Runs {command =, finish = function(job, output, how)} side by side, and finishes them in their order. how: nil when
+-- the status was 0.
+local function run_all(list, jobs)
+  local dir = lines_of("mktemp -d")[1]
+  for i, job in ipairs(list) do
+    local script <close> = assert(io.open(("%s/%d"):format(dir, i), "w"))
+    script:write(job.command, "\n")
+  end
+  local each = ("sh %s/{} >%s/{}.out 2>&1 </dev/null; echo {} $?"):format(dir, dir)
+  local p <close> = assert(io.popen(("seq %d | xargs -P %d -I{} sh -c '%s'"):format(#list, jobs, each)))
+  local done, turn = {}, 1
+  for line in p:lines() do
+    local i, status = line:match "^(%d+) (%d+)$"
+    done[tonumber(i)] = tonumber(status)
+    while done[turn] do
+      local how = done[turn] > 128 and "signal " .. done[turn] - 128 or "status " .. done[turn]
+      local output = lines_of(("cat %s/%d.out"):format(dir, turn))
+      list[turn]:finish(output, done[turn] ~= 0 and how or nil)
+      turn = turn + 1
+    end
+  end
+  os.execute("rm -r " .. dir)
+  assert(turn > #list, "not all programs were run")
 end
 
 local function report(name, n_passed, n_failed, n_skipped, output, note)
@@ -62,21 +87,25 @@ local function count_tap(output)
   return ok, not_ok, skip, planned
 end
 
---- A program or a script that prints TAP.
-local function run_tap(program, name)
-  local output, ok, how = lines_of("CMOCKA_MESSAGE_OUTPUT=TAP NEAP_TEST_DIR=tests " .. program .. " 2>&1 </dev/null")
+local function finish_tap(job, output, how)
   local n_ok, n_bad, n_skip, planned = count_tap(output)
   local missing = math.max((planned or 1) - n_ok - n_bad - n_skip, 0)
   n_bad = n_bad + missing
-  if not ok and n_bad == 0 then n_bad = 1 end
+  if how and n_bad == 0 then n_bad = 1 end
   local note
   for _, line in ipairs(output) do note = note or line:match "# SKIP (.*)" end
   if missing > 0 then
-    note = "ended early, " .. how
-  elseif not ok and n_bad > 0 then
+    note = "ended early, " .. (how or "status 0")
+  elseif how and n_bad > 0 then
     note = how
   end
-  report(name, n_ok, n_bad, n_skip, output, note)
+  report(job.name, n_ok, n_bad, n_skip, output, note)
+end
+
+--- A program or a script that prints TAP.
+local function tap(program, name)
+  local command = "CMOCKA_MESSAGE_OUTPUT=TAP NEAP_TEST_DIR=tests " .. program
+  return { name = name, command = command, finish = finish_tap }
 end
 
 --- The variables that a Lua program is run with.
@@ -96,16 +125,7 @@ local lua_path = (extra_lua and extra_lua .. ";" or "")
   .. ("%s/lua/?.lua;%s/lua/?/init.lua;./?.lua;;"):format(build, build)
 local lua_cpath = ("%s%s/lua/?.so;;"):format(extra_c and extra_c .. ";" or "", build)
 
-local function start_lua(spec, device)
-  return assert(io.popen(("%sLUA_PATH='%s' LUA_CPATH='%s' NEAP_BUILD=%s NEAP_PROGRAM=%s/neap "
-    .. "lua5.4 -W \"$(command -v busted)\" -o tests/output.lua %s --no-auto-insulate '%s' 2>&1 </dev/null")
-    :format(environment(device), lua_path, lua_cpath, build, build,
-      force_gc and "--helper=tests/lua/force_gc_helper.lua" or "", spec)))
-end
-
-local function finish_lua(spec, device, started)
-  local name = spec:match("([^/]+)%.lua$") .. (device and " on " .. device or "")
-  local output, ok, how = lines_of(nil, started)
+local function finish_spec(job, output, how)
   local n_ok, n_bad, n_skip, note
   for _, line in ipairs(output) do
     note = note or line:match "^forced: (.*)"
@@ -113,11 +133,26 @@ local function finish_lua(spec, device, started)
     if a then n_ok, n_bad, n_skip = tonumber(a), tonumber(b), tonumber(c) end
   end
   if not n_ok then
-    n_ok, n_bad, n_skip, note = 0, 1, 0, "ended early, " .. how
-  elseif not ok and n_bad == 0 then
+    n_ok, n_bad, n_skip, note = 0, 1, 0, "ended early, " .. (how or "status 0")
+  elseif how and n_bad == 0 then
     n_bad, note = 1, how
   end
-  report(name, n_ok, n_bad, n_skip, output, note)
+  report(job.name, n_ok, n_bad, n_skip, output, note)
+  if not job.device then return end
+  local sum = on_device[job.device] or { 0, 0 }
+  on_device[job.device] = { sum[1] + n_ok, sum[2] + n_bad }
+end
+
+local function lua_spec(file, device)
+  return {
+    name = file:match "([^/]+)%.lua$" .. (device and " on " .. device or ""),
+    device = device,
+    command = ("%sLUA_PATH='%s' LUA_CPATH='%s' NEAP_BUILD=%s NEAP_PROGRAM=%s/neap "
+      .. "lua5.4 -W \"$(command -v busted)\" -o tests/output.lua %s --no-auto-insulate '%s'")
+      :format(environment(device), lua_path, lua_cpath, build, build,
+        force_gc and "--helper=tests/lua/force_gc_helper.lua" or "", file),
+    finish = finish_spec,
+  }
 end
 
 -- What is not run on another device, and why.
@@ -133,48 +168,46 @@ end
 
 -- Once: that the device is there, and is what a tensor is made on.
 local function has_device(device)
-  local output, ok = lines_of(("%s%s/neap -e 'print(require \"neap\".ones(1).device)' 2>&1 </dev/null")
+  local output = lines_of(("%s%s/neap -e 'print(require \"neap\".ones(1).device)' 2>&1 </dev/null")
     :format(environment(device), build))
-  local there = ok and output[1] == device .. ":0"
+  local there = output[1] == device .. ":0"
   report("device " .. device, there and 1 or 0, there and 0 or 1, 0, output)
   return there
 end
 
-local only, jobs = os.getenv "NEAP_TEST_SPECS" or "", tonumber(os.getenv "NEAP_TEST_JOBS") or 1
+local only = os.getenv "NEAP_TEST_SPECS" or ""
 local function wanted(spec)
   return only:match "^%s*$" or (" " .. only .. " "):find(" " .. spec:match "([^/]+)_spec%.lua$" .. " ", 1, true)
 end
 
-local function run_specs(device)
-  local n_passed, n_failed = passed, failed
-  local specs, started = {}, {}
+local list = {}
+local function add_specs(device)
   for _, spec in ipairs(lines_of("LC_ALL=C ls tests/lua/*_spec.lua 2>/dev/null")) do
     -- checkpoint_gc_spec forces the collector itself
     local forced = not force_gc or (spec:match "/checkpoint_" and not spec:match "_gc_spec")
     local named = spec:match "/cudaemu_" or not only_device
     local here = device and on_both(spec) or not device and named
-    if wanted(spec) and forced and here then specs[#specs + 1] = spec end
+    if wanted(spec) and forced and here then list[#list + 1] = lua_spec(spec, device) end
   end
-  for i, spec in ipairs(specs) do
-    for k = #started + 1, math.min(i + jobs - 1, #specs) do started[k] = start_lua(specs[k], device) end
-    finish_lua(spec, device, started[i])
-  end
-  if device then print(("on %s: %d passed, %d failed"):format(device, passed - n_passed, failed - n_failed)) end
 end
 
 if not only_device then
   for _, source in ipairs(force_gc and {} or lines_of("LC_ALL=C ls tests/core/test_*.c 2>/dev/null")) do
     local name = source:match("([^/]+)%.c$")
-    run_tap(build .. "/tests/" .. name, name)
+    list[#list + 1] = tap(build .. "/tests/" .. name, name)
   end
-  if not sanitizer and not force_gc then run_tap("tools/check_nvcc.sh " .. build .. " 90", "plug-in of nvcc") end
+  if not sanitizer and not force_gc then
+    list[#list + 1] = tap("tools/check_nvcc.sh " .. build .. " 90", "plug-in of nvcc")
+  end
 elseif only_device == "cudaemu" then
-  run_tap(environment() .. build .. "/tests/test_device_faults", "test_device_faults")
+  list[#list + 1] = tap(environment() .. build .. "/tests/test_device_faults", "test_device_faults")
 end
-if sanitizer ~= "tsan" then run_specs() end
+if sanitizer ~= "tsan" then add_specs() end
 local device = only_device or "cudaemu"
-if (only_device or not sanitizer and not force_gc) and has_device(device) then run_specs(device) end
+if (only_device or not sanitizer and not force_gc) and has_device(device) then add_specs(device) end
+run_all(list, os.getenv "NEAP_TEST_JOBS" or lines_of("nproc")[1])
 
+for name, sum in pairs(on_device) do print(("on %s: %d passed, %d failed"):format(name, sum[1], sum[2])) end
 if skipped > 0 then print(("%d skipped"):format(skipped)) end
 print(("%d passed, %d failed"):format(passed, failed))
 os.exit(failed == 0 and passed > 0)

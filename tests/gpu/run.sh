@@ -109,7 +109,7 @@ judge selftest $?
 section "the Lua suite on $device"
 [ "$device" = cuda ] || : "${NEAP_TEST_SPECS=pick cudaemu_rows cudaemu_masks}"
 export NEAP_TEST_SPECS="${NEAP_TEST_SPECS:-}"
-NEAP_TEST_DEVICE=$device NEAP_TEST_JOBS=$(nproc) NEAP_TEST_STEPS=${NEAP_TEST_STEPS:-20} \
+NEAP_TEST_DEVICE=$device NEAP_TEST_STEPS=${NEAP_TEST_STEPS:-20} \
     timed $((limit * 11 / 24)) lua5.4 tests/run.lua $build
 judge suite $?
 
