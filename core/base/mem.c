@@ -42,10 +42,11 @@ static void host_free(void *user, void *p, size_t bytes)
 /* ---- size classes */
 
 /* Real size of a block for `bytes` > 0, and its bin, or -1 for big ones. Class 0 is 64 bytes; then each power
- * of two is cut into four. */
-static size_t block_size(size_t bytes, int *bin)
+ * of two is cut into four. Exact memory has one bin, which is emptied at once. */
+static size_t block_size(const np_mem *m, size_t bytes, int *bin)
 {
     *bin = -1;
+    if (m->exact) return *bin = 0, bytes;
     if (bytes > BIG) return (bytes + HUGE - 1) & ~(HUGE - 1);
     if (bytes <= ALIGN) return *bin = 0, ALIGN;
     int e = 63 - __builtin_clzll((unsigned long long)(bytes - 1)); /* bytes in (2^e, 2^(e+1)] */
@@ -191,7 +192,7 @@ typedef enum refusal { NONE, LIVE_LIMIT, RESERVED_LIMIT, NO_MEMORY } refusal;
 static refusal try_take(np_mem *m, size_t bytes, bool limited, void **out)
 {
     int bin;
-    size_t size = block_size(bytes, &bin);
+    size_t size = block_size(m, bytes, &bin);
     if (limited && over_limit(m, bytes)) return LIVE_LIMIT;
     if ((*out = from_cache(m, size, bin, false))) return NONE;
     const bool capped = m->reserved_limit > 0 && (int64_t)size > m->reserved_limit - m->reserved;
@@ -258,12 +259,13 @@ static void give_block(np_mem *m, void *p, size_t bytes, np_mem_use use)
 {
     if (bytes == 0) return;
     int bin;
-    size_t size = block_size(bytes, &bin);
+    size_t size = block_size(m, bytes, &bin);
     np_mem_block *b = bin >= 0 ? pop_node(&m->spare) : take_out_live(m, p);
     if (bin >= 0) b->p = p, b->bytes = size;
     b->use = use;
     m->cached += (int64_t)b->bytes;
     push_node(bin >= 0 ? &m->bins[bin] : &m->big, b);
+    if (m->exact) np_mem_trim(m);
 }
 
 void np_mem_give_used(np_mem *m, void *p, size_t bytes, neap_category cat, np_mem_use use)

@@ -59,9 +59,10 @@ typedef struct np_mem {
     bool (*ready)(struct np_mem *m, const np_mem_use *use, bool wait);
     bool (*shrink)(struct np_mem *m); /* lets go of what was only fetched ahead; false: there was nothing */
     void *streams;
-    np_mem_use use;          /* what a block that is given now is still used by, if nothing better is known */
-    bool pressing;           /* the pressure callback is running */
-    uint64_t n_press;        /* how often it ran */
+    np_mem_use use;   /* what a block that is given now is still used by, if nothing better is known */
+    bool pressing;    /* the pressure callback is running */
+    uint64_t n_press; /* how often it ran */
+    bool exact;       /* to find mistakes: blocks as large as asked for, none kept; set after np_mem_init */
     uint64_t n_alloc, n_hit; /* for benches and tests */
 } np_mem;
 

@@ -245,8 +245,11 @@ static std::vector<np_plugin_row> all_rows()
 
 #ifdef __CUDACC__
 #define PLUGIN_NAME "cuda"
+#define EXACT_MEMORY false
 #else
 #define PLUGIN_NAME "cudaemu"
+/* Freeing waits for the streams, which would hide from late ones that an event is missing. */
+#define EXACT_MEMORY !emu::settings().lazy
 #endif
 
 extern "C" __attribute__((visibility("default"))) const np_plugin *neap_plugin(uint32_t abi)
@@ -257,6 +260,7 @@ extern "C" __attribute__((visibility("default"))) const np_plugin *neap_plugin(u
         allocate,      release,           copy,          np_move,    synchronize, facts,
         why,           rows.data(),       np_step_run,   np_fill,    stream_new,  stream_use,
         stream_wait,   stream_done,       stream_finish, host_alloc, host_free,   copy_later,
-        event_new,     event_free,        event_record,  event_done, event_wait,  event_time};
+        event_new,     event_free,        event_record,  event_done, event_wait,  event_time,
+        EXACT_MEMORY};
     return abi == NP_PLUGIN_ABI ? &plugin : nullptr;
 }

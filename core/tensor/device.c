@@ -40,6 +40,7 @@ static np_device *device_add(neap_ctx *c, const neap_backend *b)
     }
     d->mem.device = d->index;
     d->mem.name = d->name;
+    d->mem.exact = b->plugin && b->plugin->exact_memory;
     c->devices[c->n_devices++] = d;
     return d;
 }

@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define NP_PLUGIN_ABI 4u
+#define NP_PLUGIN_ABI 5u
 
 /* An attribute of a call: what is no tensor. */
 typedef struct np_attr {
@@ -159,6 +159,7 @@ typedef struct np_plugin {
     bool (*event_done)(void *device, void *event);                                /* or never recorded */
     bool (*event_wait)(void *device, void *event);                                /* the host waits */
     bool (*event_time)(void *device, void *from, void *to, double *milliseconds); /* both are done */
+    bool exact_memory; /* an emulator's: alloc and free see every tensor, so that each has its own bounds */
 } np_plugin;
 
 /* The one symbol that a plug-in exports. NULL: it does not know this version. */

@@ -95,6 +95,22 @@ static void live_counts_requested_bytes_not_blocks(void **state)
     assert_int_equal(0, w->f.held);
 }
 
+static void exact_memory_neither_rounds_nor_keeps(void **state)
+{
+    world *w = *state;
+    np_mem *m = &w->m;
+    m->exact = true;
+    void *a = np_mem_take(m, 100, NEAP_PARAM), *b = np_mem_take_scratch(m, 7);
+    assert_int_equal(107, m->reserved);
+    np_mem_give(m, a, 100, NEAP_PARAM);
+    assert_int_equal(7, m->reserved);
+    np_mem_give_scratch(m, b, 7);
+    assert_int_equal(0, m->reserved);
+    assert_int_equal(0, m->cached);
+    assert_int_equal(0, m->n_hit);
+    assert_int_equal(0, w->f.held);
+}
+
 static void a_block_wastes_a_quarter_at_most(void **state)
 {
     world *w = *state;
@@ -445,6 +461,7 @@ static void every_kind_of_allocation_can_fail_and_leaves_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(exact_memory_neither_rounds_nor_keeps),
         TEST(live_counts_requested_bytes_not_blocks),
         TEST(a_block_wastes_a_quarter_at_most),
         TEST(a_big_block_is_reused_up_to_a_quarter_larger),

@@ -12,7 +12,6 @@ namespace emu
 {
 
 constexpr size_t page = 4096, alignment = 256;
-constexpr unsigned tail_value = 0xa5;
 constexpr int others_checked = 4;
 constexpr size_t mapped_limit = 8192;
 static size_t n_mapped;
@@ -76,6 +75,16 @@ void guard(int device, bool open)
     }
 }
 
+/* What lies behind an allocation that ends at p: NaN for whoever reads it, as 16, 32 or 64 bits, and no NaN that
+ * kernels write. */
+static const char *tail_of(const char *p)
+{
+    static char bytes[2 * alignment + 1];
+    if (!bytes[0])
+        for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (char)(i % 2 ? 0xff : 0xf1);
+    return bytes + (uintptr_t)p % 2;
+}
+
 /* Ends at the end of its pages, as far as alignment allows, so that what reads or writes past it faults or is seen. */
 static char *device_pages(size_t bytes, Memory *m)
 {
@@ -94,7 +103,7 @@ static char *device_pages(size_t bytes, Memory *m)
     } else if (posix_memalign(&p, alignment, bytes + m->tail)) {
         return nullptr;
     }
-    memset((char *)p + bytes, (int)tail_value, m->tail);
+    memcpy((char *)p + bytes, tail_of((char *)p + bytes), m->tail);
     return (char *)p;
 }
 
@@ -107,9 +116,7 @@ static void give_pages(void *p, const Memory *m)
 
 static void check_tail(const char *p, const Memory *m)
 {
-    static char untouched[2 * alignment];
-    if (!untouched[0]) memset(untouched, (int)tail_value, sizeof untouched);
-    if (memcmp(p + m->bytes, untouched, m->tail) != 0)
+    if (memcmp(p + m->bytes, tail_of(p + m->bytes), m->tail) != 0)
         report("overrun", nullptr, 0, "something wrote past the end of %zu bytes of global memory", m->bytes);
 }
 

@@ -67,6 +67,38 @@ describe("rare ways on the emulated device", function()
     assert.equal(help.device == "cudaemu:0", p.name:find "emulated" ~= nil)
   end)
 
+  it("two devices work by turns: kernels, products, copies and steps", function()
+    local program = os.getenv "NEAP_PROGRAM" or "build/neap"
+    local name = os.tmpname()
+    local file <close> = assert(io.open(name, "w"))
+    file:write [[
+      local neap = require "neap"
+      local devices = { "cudaemu:0", "cudaemu:1" }
+      local function each(fn)
+        local made = {}
+        for i, d in ipairs(devices) do made[i] = fn(i, d) end
+        return made
+      end
+      local x = each(function(i, d) return neap.full({ 3, 3 }, i * 1.0, { device = d }) end)
+      local p = each(function(_, d) return neap.ones(4, { device = d }):requires_grad_() end)
+      local optimizers = each(function(i) return neap.optim.SGD({ p[i] }, { lr = 0.25 }) end)
+      for _ = 1, 2 do
+        each(function(i) (p[i] * p[i]):sum():backward() end)
+        each(function(i)
+          optimizers[i]:step()
+          optimizers[i]:zero_grad()
+        end)
+      end
+      each(function(i) print((x[i] + x[i]):sum():item(), x[i]:matmul(x[i]):sum():item(), p[i]:sum():item()) end)
+      print((x[1]:to(x[2].device) * x[2]:t():to "float64"):sum():item())
+    ]]
+    file:close()
+    local out <close> = io.popen(("NEAP_DEVICE=cpu NEAP_EMU_DEVICES=2 %s %s 2>&1"):format(program, name))
+    local text = out:read "a"
+    os.remove(name)
+    assert.equal("18.0\t27.0\t1.0\n36.0\t108.0\t1.0\n18.0\n", text)
+  end)
+
   it("without a device, or without memory, the error says so", function()
     local function run(setting, code)
       local program = os.getenv "NEAP_PROGRAM" or "build/neap"
