@@ -121,6 +121,10 @@ struct leaky_relu_of : with_number {
     using with_number::with_number;
     template <class W> NP_DEVICE W operator()(W x) const { return x > 0 ? x : (W)v * x; }
 };
+struct leaky_relu_grad_of : with_number {
+    using with_number::with_number;
+    template <class W> NP_DEVICE W operator()(W g, W x) const { return x > 0 ? g : (W)v * g; }
+};
 struct elu_of : with_number {
     using with_number::with_number;
     template <class W> NP_DEVICE W operator()(W x) const { return x > 0 ? x : (W)v * expm1(x); }
@@ -201,6 +205,7 @@ const np_plugin_row np_rows_unary[] = {
     {"gelu", gelu_kernel<gelu_of, gelu_tanh_of, 1>},
     {"gelu_grad", gelu_kernel<gelu_grad_of, gelu_tanh_grad_of, 2>},
     FLOAT1(leaky_relu),
+    FLOAT2(leaky_relu_grad),
     FLOAT1(elu),
     FLOAT1(hardtanh),
     {nullptr, nullptr},

@@ -273,34 +273,55 @@ NP_OP(logsigmoid) = {NP_NAMED(logsigmoid),     .args = "x:T -> y:T",    .tags = 
 NP_MAP1_WITH(leaky_relu, double, k, x, v_sel(x > 0, x, (__typeof__(x))k *x))
 NP_CPU(leaky_relu)(np_frame *f) { return np_map(f, run_leaky_relu, &f->attr[0].f); }
 
+/* leaky_relu_grad(g, x, negative_slope): g where x is above 0, else negative_slope * g. */
+NP_RUN2_WITH(leaky_relu_grad, f32, float, float, double, k, g, x, v_sel(x > 0, g, (float)k *g))
+NP_RUN2_WITH(leaky_relu_grad, f64, double, double, double, k, g, x, v_sel(x > 0, g, k *g))
+NP_RUNS(leaky_relu_grad) = {NP_FLOAT_ROWS(leaky_relu_grad)};
+NP_CPU(leaky_relu_grad)(np_frame *f) { return np_map(f, run_leaky_relu_grad, &f->attr[0].f); }
+
 /* elu(x, [alpha = 1]): x where it is above 0, else alpha (e^x - 1). */
 NP_MAP1_WITH(elu, double, k, x, v_sel(x > 0, x, (__typeof__(x))k *V_PICK(x, v_expm1_f, expm1)))
 NP_CPU(elu)(np_frame *f) { return np_map(f, run_elu, &f->attr[0].f); }
 
 #ifdef NP_BASE_ONLY
-/* g where x is above 0, else `below`. */
-static neap_tensor *bent(np_back *b, neap_tensor *below)
+static void leaky_relu_backward(np_back *b)
 {
-    return np_where(b, np_gt(b, b->saved[0], np_num(b, 0)), b->g[0], below);
+    b->dx[0] = np_leaky_relu_grad(b, b->g[0], b->saved[0], b->attr[0].f);
 }
-static void leaky_relu_grad(np_back *b) { b->dx[0] = bent(b, np_mul(b, b->g[0], np_num(b, b->attr[0].f))); }
+static void leaky_relu_grad_backward(np_back *b)
+{
+    if (b->need[0]) b->dx[0] = np_leaky_relu_grad(b, b->g[0], b->saved[0], b->attr[0].f);
+    if (b->need[1]) b->dx[1] = zeros_like(b, b->g[0]);
+}
 static void elu_grad(np_back *b)
 {
-    neap_tensor *slope = np_mul(b, np_exp(b, b->saved[0]), np_num(b, b->attr[0].f));
-    b->dx[0] = bent(b, np_mul0(b, b->g[0], slope));
+    neap_tensor *x = b->saved[0], *slope = np_mul(b, np_exp(b, x), np_num(b, b->attr[0].f));
+    b->dx[0] = np_where(b, np_gt(b, x, np_num(b, 0)), b->g[0], np_mul0(b, b->g[0], slope));
 }
 static bool sample_bent(np_sampler *s, int i)
 {
     s->attr[0] = (np_attr){.f = 0.25, .has = 1};
     return np_sample_unary(s, i);
 }
+static bool sample_bent_pair(np_sampler *s, int i)
+{
+    s->attr[0] = (np_attr){.f = 0.25, .has = 1};
+    return sample_pair(s, i);
+}
 NP_OP(leaky_relu) = {NP_NAMED(leaky_relu),
                      .args = "x:T negative_slope:float=0.01 -> y:T",
                      .tags = NP_POINTWISE | NP_CHEAP,
                      .save = {NP_IN(0)},
                      .infer = np_infer_float,
-                     .grad = leaky_relu_grad,
+                     .grad = leaky_relu_backward,
                      .sample = sample_bent};
+NP_OP(leaky_relu_grad) = {NP_NAMED(leaky_relu_grad),
+                          .args = "g:T x:T negative_slope:float -> dx:T",
+                          .tags = NP_POINTWISE | NP_CHEAP | NP_INTERNAL,
+                          .save = {NP_IN(1)},
+                          .infer = np_infer_binary_float,
+                          .grad = leaky_relu_grad_backward,
+                          .sample = sample_bent_pair};
 NP_OP(elu) = {NP_NAMED(elu),
               .args = "x:T alpha:float=1 -> y:T",
               .tags = NP_POINTWISE | NP_CHEAP,
