@@ -12,6 +12,7 @@ typedef struct stream {
 typedef struct event {
     nl_state *st;
     int device;
+    bool recorded;
     void *event;
 } event;
 
@@ -145,7 +146,7 @@ static int event_new(lua_State *L)
     nl_state *st = nl_enter(L);
     int device = device_at(L, st, "cuda.Event");
     event *e = lua_newuserdatauv(L, sizeof *e, 0);
-    *e = (event){st, device, NULL};
+    *e = (event){.st = st, .device = device};
     nl_set_metatable(L, &st->k_event);
     e->event = neap_x_event_new(st->c, device);
     return e->event ? 1 : nl_raise(L, st, "cuda.Event");
@@ -154,8 +155,9 @@ static int event_new(lua_State *L)
 static int event_record(lua_State *L)
 {
     nl_state *st = nl_enter(L);
-    const event *e = check_event(L, st, 1, "record");
+    event *e = check_event(L, st, 1, "record");
     if (!neap_x_event_record(st->c, e->device, e->event)) return nl_raise(L, st, "cuda.Event");
+    e->recorded = true;
     lua_settop(L, 1);
     return 1;
 }
@@ -183,6 +185,9 @@ static int event_elapsed(lua_State *L)
     double ms = 0;
     if (from->device != to->device)
         return nl_error(L, st, NEAP_E_DEVICE, "neap.cuda.Event: elapsed_time needs two events of one device");
+    if (!from->recorded || !to->recorded)
+        return nl_error(L, st, NEAP_E_ARG, "neap.cuda.Event: elapsed_time: event:record() of %s comes first",
+                        from->recorded ? "the later event" : "the first event");
     if (!neap_x_event_time(st->c, from->device, from->event, to->event, &ms))
         return nl_raise(L, st, "cuda.Event");
     lua_pushnumber(L, ms);

@@ -60,7 +60,10 @@ static void *open_library(const char *name, char *why, size_t n)
         fclose(there);
         return open_at(path, why, n);
     }
-    return open_at(file, why, n);
+    void *lib = open_at(file, why, n);
+    const size_t told = strlen(why);
+    if (!lib) snprintf(why + told, n - told, " (make build/%s builds it)", file);
+    return lib;
 }
 
 static const np_plugin *get_plugin(const char *name, char *why, size_t n)
