@@ -127,7 +127,7 @@ local loss = (w * 3):sum()
 loss:backward()
 assert(neap.equal(w.grad, {3, 3}))]] },
   { "neap.backward", "neap.backward(x[, grad][, {retain_graph = false, create_graph = false, inputs =}])",
-    "x:backward(...) as a function." },
+    "x:backward(...) as a function: adds into .grad of the leaves, or of `inputs` only. ?x:backward says more." },
   { "neap.grad", "neap.grad(outputs, inputs[, {grad_outputs =, retain_graph = false, create_graph = false, "
     .. "allow_unused = false}]) -> gradients",
     "Gradients in the form of inputs: a tensor for a tensor, a table with the same keys for a table. Leaves .grad "
@@ -345,8 +345,9 @@ assert(last:sum():item() == 4)]] },
     .. "or peak, as it depends on threads and OpenBLAS); counts: storages, handles, nodes, slots, regions, scopes, "
     .. "functions, and of checkpoint markers (values to recompute) and pass_entries (values recomputed and not yet "
     .. "fetched); moved = {to_host =, to_device =}, bytes of saved values that were offloaded; collections of Lua's "
-    .. "garbage that Neap asked for, and collection_seconds. Tensors outside a scope that no name holds any more "
-    .. "are live until Lua collects them: for a comparison, call collectgarbage() before neap.reset_peak().",
+    .. "garbage that Neap asked for, and collection_seconds. Tensors that no name holds any more "
+    .. "are live until their scope ends or Lua collects them, which is no matter of shapes: for a comparison, call "
+    .. "collectgarbage() before neap.reset_peak(), and x:release() what a long function is done with.",
     [[print(neap.memory_stats().live)]] },
   { "neap.reset_peak", "neap.reset_peak([device])", "The peak starts anew at what is live.", [[neap.reset_peak()]] },
   { "neap.memory_limit", "neap.memory_limit(device, bytes[, fn, ...]) -> results | guard",

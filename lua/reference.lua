@@ -2385,7 +2385,7 @@ return {
       name = "neap.backward",
       section = "autograd",
       signature = "neap.backward(x[, grad][, {retain_graph = false, create_graph = false, inputs =}])",
-      text = "x:backward(...) as a function.",
+      text = "x:backward(...) as a function: adds into .grad of the leaves, or of `inputs` only. ?x:backward says more.",
     },
     {
       name = "neap.grad",
@@ -2753,7 +2753,7 @@ return {
       name = "neap.memory_stats",
       section = "memory",
       signature = "neap.memory_stats([device]) -> table",
-      text = "Bytes: live, peak, reserved, cached, limit, by = {param =, grad =, optimizer =, saved =, temp =, workspace =, staging =, user =}, peak_by, scratch (the most that kernels packed operands into since reset_peak: not in live or peak, as it depends on threads and OpenBLAS); counts: storages, handles, nodes, slots, regions, scopes, functions, and of checkpoint markers (values to recompute) and pass_entries (values recomputed and not yet fetched); moved = {to_host =, to_device =}, bytes of saved values that were offloaded; collections of Lua's garbage that Neap asked for, and collection_seconds. Tensors outside a scope that no name holds any more are live until Lua collects them: for a comparison, call collectgarbage() before neap.reset_peak().",
+      text = "Bytes: live, peak, reserved, cached, limit, by = {param =, grad =, optimizer =, saved =, temp =, workspace =, staging =, user =}, peak_by, scratch (the most that kernels packed operands into since reset_peak: not in live or peak, as it depends on threads and OpenBLAS); counts: storages, handles, nodes, slots, regions, scopes, functions, and of checkpoint markers (values to recompute) and pass_entries (values recomputed and not yet fetched); moved = {to_host =, to_device =}, bytes of saved values that were offloaded; collections of Lua's garbage that Neap asked for, and collection_seconds. Tensors that no name holds any more are live until their scope ends or Lua collects them, which is no matter of shapes: for a comparison, call collectgarbage() before neap.reset_peak(), and x:release() what a long function is done with.",
       example = "print(neap.memory_stats().live)",
     },
     {

@@ -209,7 +209,9 @@ local function help(env, name)
   end
   if value ~= nil then return ("%s: %s"):format(name, tostring(value)) end
   local last = name:match("([%w_]+)$") or name
-  local here = require("neap.translate").text("names", last)
+  local translate = require "neap.translate"
+  local here = translate.text("names", last) or translate.text("modules", last) or translate.text("functions", last)
+    or translate.text("optimizers", last)
   if here then return ("nothing is known about '%s'%s"):format(name, here) end
   local near = util.nearest(last, texts.names())
   return ("nothing is known about '%s'%s"):format(name, near and ("; did you mean ?%s?"):format(near) or "")

@@ -34,6 +34,14 @@ translate.names = {
   -- modules
   ModuleList = "a list of modules in a field", ModuleDict = "a list of modules in a field, or a field for each",
   ParameterList = "a list of nn.Parameter in a field",
+  Conv1d = "a module of your own, of x:unfold(...) and x:matmul(w)", inference_mode = "neap.no_grad(fn)",
+  Conv2d = "a module of your own, of x:unfold(...) and x:matmul(w)",
+  MaxPool2d = "x:unfold(...) and x:amax(dims)", AvgPool2d = "x:unfold(...) and x:mean(dims)",
+  BatchNorm1d = "a module of your own, of x:var_mean(1) and buffers",
+  BatchNorm2d = "a module of your own, of x:var_mean({1, 3, 4}) and buffers",
+  RNN = "a loop in a module of your own", LSTM = "a loop in a module of your own",
+  GRU = "a loop in a module of your own",
+  MultiheadAttention = "a module of your own, of x:matmul(y) and x:softmax(dim)",
   -- training
   lr_scheduler = "lr = optim.schedule.cosine{...} in the optimizer's options",
   DataLoader = "data.loader(dataset, options)", TensorDataset = "data.tensors(x, y)",

@@ -92,11 +92,10 @@ local function runtime_names(neap, made)
   local names = {}
   local function list(prefix, t, skip)
     for key, value in next, t do
-      local inner = type(value) == "table" and getmetatable(value) == nil
       if type(key) == "string" and not key:find("^_") and not (skip and skip[key]) then
         names[#names + 1] = prefix .. key
       end
-      if inner and (prefix .. key == "nn.init" or prefix .. key == "optim.schedule") then
+      if prefix .. key == "nn.init" or prefix .. key == "optim.schedule" then
         names[#names] = nil
         list(prefix .. key .. ".", value)
       end

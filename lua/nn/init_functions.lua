@@ -140,4 +140,4 @@ function init.gain(name, slope)
     .. '"tanh", "relu", "leaky_relu" and "selu"', util.kind(name))
 end
 
-return init
+return util.part("nn.init", init)

@@ -79,8 +79,8 @@ local function composed(who, input, target, options)
   local wide = weight and weight:reshape(shape)
   if target:is_floating_point() then
     if target.shape ~= input.shape then
-      util.fail("E-SHAPE", "%s: a distribution as target must have the shape of the input, %s, got %s", who,
-        tostring(input.shape), tostring(target.shape))
+      util.fail("E-SHAPE", "%s: a target of floats is a distribution, of the shape of the input, %s, got %s; class "
+        .. "labels are integers: target:to(\"int64\")", who, tostring(input.shape), tostring(target.shape))
     end
     if smoothing > 0 then target = target * (1 - smoothing) + smoothing / classes end
     local rows = -((wide and log_p * wide or log_p) * target):sum(dim)

@@ -128,4 +128,4 @@ function schedule.join(parts)
   end
 end
 
-return schedule
+return util.part("optim.schedule", schedule)

@@ -100,7 +100,7 @@ describe("losses", function()
     refused("E-SHAPE", "weight must hold one number for each of the 3 classes", nn.cross_entropy, x, y,
       { weight = neap.ones(2) })
     refused("E-ARG", "label_smoothing must be from 0 to 1", nn.cross_entropy, x, y, { label_smoothing = 2 })
-    refused("E-SHAPE", "must have the shape of the input", nn.cross_entropy, x, neap.ones(2))
+    refused("E-SHAPE", "a distribution, of the shape of the input", nn.cross_entropy, x, neap.ones(2))
     refused("E-SHAPE", "must have the same shape", nn.huber_loss, x, neap.ones(2))
     refused("E-ARG", "delta must be a number above 0", nn.huber_loss, x, x, { delta = 0 })
     refused("E-ARG", "a variance is below 0", nn.gaussian_nll_loss, x, x, -neap.ones(2, 3))
