@@ -234,6 +234,25 @@ static void too_many(lua_State *L, nl_state *st, const char *fn, int64_t n)
                  NEAP_MAX_DIMS);
 }
 
+void nl_only_list(lua_State *L, nl_state *st, int idx, const char *fn, const char *what)
+{
+    int64_t len = (int64_t)lua_rawlen(L, idx);
+    char got[80];
+    lua_pushnil(L);
+    while (lua_next(L, idx)) {
+        int64_t i = lua_isinteger(L, -2) ? lua_tointeger(L, -2) : 0, value = lua_tointeger(L, -1);
+        lua_pop(L, 1);
+        if (i >= 1 && i <= len) continue;
+        if (lua_type(L, -1) == LUA_TSTRING && value == len && strcmp(lua_tostring(L, -1), "n") == 0)
+            continue; /* table.pack's */
+        nl_error(
+            L, st, NEAP_E_ARG,
+            "neap.%s: the list of %s holds the key %s: a list has positions only, options come after it in a "
+            "table of their own",
+            fn, what, nl_kind(L, -1, got, sizeof got));
+    }
+}
+
 int nl_check_shape(lua_State *L, nl_state *st, int idx, int last, const char *fn, int64_t *shape, int *used)
 {
     char got[80];
@@ -243,6 +262,7 @@ int nl_check_shape(lua_State *L, nl_state *st, int idx, int last, const char *fn
     if (lua_type(L, idx) == LUA_TTABLE) {
         lua_Unsigned len = lua_rawlen(L, idx);
         too_many(L, st, fn, (int64_t)len);
+        nl_only_list(L, st, idx, fn, "sizes");
         for (n = 0; n < (int)len; n++) {
             lua_rawgeti(L, idx, n + 1);
             shape[n] = nl_check_integer(L, st, -1, fn, "a size");

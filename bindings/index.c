@@ -99,6 +99,7 @@ static void range_part(cursor *c, int idx)
     need_dim(c);
     int len = (int)lua_rawlen(L, idx);
     int64_t n = c->t->shape[c->dim], by = 1;
+    nl_only_list(L, c->st, idx, "index", "first, last, step");
     if (len == 0) {
         c->dim++;
         return;
@@ -190,9 +191,7 @@ static void list_parts(cursor *c, int key)
 {
     lua_State *L = c->L;
     int n = (int)lua_rawlen(L, key);
-    if (n == 0 && lua_next(L, (lua_pushnil(L), key)))
-        nl_error(L, c->st, NEAP_E_INDEX,
-                 "neap.index: an index is a list of positions, not a table with names");
+    nl_only_list(L, c->st, key, "index", "positions");
     for (int i = 1; i <= n; i++) {
         lua_rawgeti(L, key, i);
         int idx = lua_gettop(L);

@@ -251,6 +251,9 @@ bool nl_get_option(lua_State *L, int idx,
                    const char *name); /* pushes the value and true, or pushes nothing */
 bool nl_bool_option(lua_State *L, nl_state *st, int idx, const char *fn, const char *name, bool def);
 double nl_number_option(lua_State *L, nl_state *st, int idx, const char *fn, const char *name, double def);
+/* Nothing but elements 1 to its length may be in the list at idx, a stack position from the bottom: an option among
+ * them would be lost. */
+void nl_only_list(lua_State *L, nl_state *st, int idx, const char *fn, const char *what);
 /* A shape at idx: one list or shape object, or numbers up to last. Returns the number of dims; *used arguments. */
 int nl_check_shape(lua_State *L, nl_state *st, int idx, int last, const char *fn, int64_t *shape, int *used);
 const char *nl_nearest(const char *name, const char *const *names, int n); /* NULL: none is near */

@@ -157,6 +157,7 @@ static int read_dims(reader *r, int idx, int last, np_attr *attr)
         if (len > NEAP_MAX_DIMS)
             nl_error(r->L, r->st, NEAP_E_DIMS, "neap.%s: %d dimensions, at most %d are possible", r->name,
                      (int)len, NEAP_MAX_DIMS);
+        nl_only_list(r->L, r->st, idx, r->name, "dims");
         for (n = 0; n < (int)len; n++) {
             lua_rawgeti(r->L, idx, n + 1);
             v[n] = nl_check_dim(r->L, r->st, -1, r->name, -1);
@@ -274,6 +275,7 @@ static void read_positional(reader *r, const np_arg *a, bool last_one)
         if (absent) missing(r, a);
         if (last_one && nl_handle_at(r->L, r->st, r->next)) gather_arguments(r);
         int n;
+        if (lua_type(r->L, r->next) == LUA_TTABLE) nl_only_list(r->L, r->st, r->next, r->name, a->name);
         r->f.in = nl_tensor_list(r->L, r->st, r->next++, r->name, a->name, false,
                                  &n); /* its buffer stays on the stack */
         r->f.n_in = n;

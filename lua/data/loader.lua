@@ -12,6 +12,7 @@ local methods = setmetatable({}, {
     if math.type(key) then util.fail("E-ARG", "loader: has no elements by position; for x, y in loader:each() do") end
   end,
 })
+local function walked() util.fail("E-ARG", "loader: is walked by its method: for x, y in loader:each() do") end
 local options = { "batch_size", "shuffle", "drop_last", "seed", "map" }
 
 local function hidden(self) return getmetatable(self).hidden end
@@ -112,7 +113,7 @@ return function(set, opts)
   local count = opts.drop_last and parts.n // batch_size or (parts.n + batch_size - 1) // batch_size
   return setmetatable({}, {
     __index = methods,
-    __call = function() util.fail("E-ARG", "loader: is walked by its method: for x, y in loader:each() do") end,
+    __call = walked, __pairs = walked,
     __len = function() return count end, __name = "neap.Loader",
     __tostring = function() return ("loader of %d batches of %d"):format(count, batch_size) end,
     hidden = {

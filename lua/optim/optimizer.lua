@@ -40,6 +40,16 @@ local function is_list(params)
   return type(params) == "table" and not is_tensor(params) and util.kind(params) ~= "a module"
 end
 
+-- An option among the elements would be lost.
+local function only_list(who, params)
+  for key in pairs(params) do
+    if type(key) == "string" and key ~= "n" then
+      util.fail("E-ARG", "%s: the list of parameters holds the key '%s': options come after it in a table of their own",
+        who, key)
+    end
+  end
+end
+
 local function check_params(who, params)
   if not is_list(params) then
     util.fail("E-ARG", "%s: needs a list of parameters, got %s; model:parameters() makes one", who, util.kind(params))
@@ -48,6 +58,7 @@ local function check_params(who, params)
     util.fail("E-ARG", "%s: the list of parameters is empty; model:parameters() makes one, of what nn.Parameter marked "
       .. "in the module's fields", who)
   end
+  only_list(who, params)
   for i, p in ipairs(params) do
     if not is_tensor(p) then util.fail("E-ARG", "%s: parameter %d must be a tensor, got %s", who, i, util.kind(p)) end
     if not p.is_leaf then
@@ -93,6 +104,7 @@ local function read_groups(who, class, params, defaults)
   local grouped = type(params[1]) == "table" and not is_tensor(params[1])
   local groups, seen = {}, {}
   if params[1] == nil then check_params(who, {}) end
+  only_list(who, params)
   for _, given in ipairs(grouped and params or { { params = params } }) do
     groups[#groups + 1] = new_group(who, class, given, defaults)
   end

@@ -343,6 +343,39 @@ describe("an empty list", function()
   end)
 end)
 
+describe("an option in the wrong table is never lost", function()
+  local nn, optim, data = neap.nn, neap.optim, neap.data
+  local x = neap.ones(2, 3)
+
+  it("a list of sizes, dims, tensors or positions has no names in it", function()
+    says("sizes holds the key the string 'dtype'", "E-ARG", neap.zeros, { 2, dtype = "float64" })
+    says("options come after it", "E-ARG", neap.rand, { 2, 3, requires_grad = true })
+    says("'keepdim'", "E-ARG", x.sum, x, { 1, keepdim = true })
+    says("'dim'", "E-ARG", neap.cat, { x, x, dim = 2 })
+    says("'step'", "E-ARG", function() return x[{ { 1, 2, step = 2 } }] end)
+    says("'n'", "E-ARG", function() return x[{ n = 1 }] end)
+    assert.is_true(neap.equal(x:view(table.pack(3, 2)), neap.ones(3, 2)))
+    assert.is_true(neap.equal(neap.cat(table.pack(x:chunk(3, 2)), 2), x))
+  end)
+
+  it("nor has a list of parameters or of groups", function()
+    local w = nn.Parameter(x)
+    says("'lr'", "E-ARG", optim.SGD, { w, lr = 0.1 })
+    says("'lr'", "E-ARG", optim.SGD, { { params = { w } }, lr = 0.1 })
+    assert.equal(0.1, optim.SGD({ { params = { w }, lr = 0.1 } }).lr)
+  end)
+
+  it("a loader is not walked by pairs; unknown names of nn.init and optim.schedule are told", function()
+    says("loader:each()", "E-ARG", pairs, data.loader(data.tensors(x)))
+    says("xavier_uniform_?", "E-ARG", function() return nn.init.xavier_uniform end)
+    says("optim.schedule.cosine?", "E-ARG", function() return optim.schedule.cosin end)
+  end)
+
+  it("labels that are floats: the message says how they become integers", function()
+    says('target:to("int64")', "E-SHAPE", nn.cross_entropy, x, neap.ones(2))
+  end)
+end)
+
 describe("names of PyTorch's that are others here", function()
   local translate, nn = require "neap.translate", neap.nn
 
