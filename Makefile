@@ -195,9 +195,9 @@ define emu_variant # name, compiler, flags of kernels, of the emulator, of the l
 $(EMU)/$(1)/%.o: tests/cudaemu/%.cpp
 	$$(call say,EMU)
 	$(Q)$(2) $$(EMU_FLAGS) $(4) -MMD -MP -c $$< -o $$@
-$(EMU)/$(1)/%.o: tests/cudaemu/%.cu
+$(EMU)/$(1)/%.o: tests/cudaemu/%.cu | $(GENERATED_H)
 	$$(call say,EMU)
-	$(Q)$(2) $$(EMU_FLAGS) $(3) -MMD -MP -x c++ -c $$< -o $$@
+	$(Q)$(2) $$(EMU_FLAGS) -I$(GEN) $(3) -MMD -MP -x c++ -c $$< -o $$@
 $(EMU)/$(1)/selftest $(EMU)/$(1)/selftest_blas: %: %.o $(EMU_SRC:tests/cudaemu/%.cpp=$(EMU)/$(1)/%.o)
 	$$(call say,LINK)
 	$(Q)$(2) $(5) $$^ -o $$@ -ldl
@@ -245,9 +245,9 @@ $(BUILD)/libneap-cuda.so: $(BUILD)/cuda/80-90/libneap-cuda.so
 $(BUILD)/libneap-cudaemu.so: $(EMU)/plain/libneap-cudaemu.so
 	$(call say,COPY)
 	$(Q)cp $< $@
-$(EMU)/nvcc/%: tests/cudaemu/%.cu tests/cudaemu/selftest_kernels.h core/cuda/np_cuda.h
+$(EMU)/nvcc/%: tests/cudaemu/%.cu tests/cudaemu/selftest_kernels.h core/cuda/np_cuda.h core/cuda/walk.h | $(GENERATED_H)
 	$(call say,NVCC)
-	$(Q)$(NVCC) $(NVCC_FLAGS) $(call gencode,80-90) $< -o $@ $(if $(findstring blas,$@),-lcublasLt)
+	$(Q)$(NVCC) $(NVCC_FLAGS) -I$(GEN) $(call gencode,80-90) $< -o $@ $(if $(findstring blas,$@),-lcublasLt)
 
 -include $(CORE_OBJ:.o=.d) $(BINDINGS_OBJ:.o=.d) $(OBJ)/bindings/program.d $(TESTS:=.d) $(BUILD)/tests/force_gc.so.d $(FUZZERS:=.d) $(BENCH:=.d) $(EMBED:=.d)
 
@@ -291,8 +291,9 @@ check:
 EMU_SELFTESTS := $(foreach t,selftest selftest_blas,$(patsubst %,$(EMU)/%/$(t),plain ucontext asan tsan $(if $(NVCC),nvcc)))
 cudaemu-selftests: $(EMU_SELFTESTS)
 # Which lines of the kernels no test runs in the emulator.
-cuda-coverage: all-tests $(EMU)/cov/libneap-cudaemu.so
+cuda-coverage: all-tests $(EMU)/cov/libneap-cudaemu.so $(EMU)/cov/selftest
 	$(Q)rm -f $(EMU)/cov/*.gcda
+	$(Q)$(EMU)/cov/selftest | tail -1
 	$(Q)NEAP_CUDA_PLUGIN=$(CURDIR)/$(EMU)/cov/libneap-cudaemu.so NEAP_TEST_DEVICE=cudaemu NEAP_TEST_STEPS=20 \
 	  $(LUA) tests/run.lua $(BUILD)
 	$(Q)$(LUA) tools/cuda_coverage.lua $(BUILD)

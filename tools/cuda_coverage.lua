@@ -2,7 +2,8 @@
 --
 --   lua5.4 tools/cuda_coverage.lua [BUILD]      normally by: make cuda-coverage
 --
--- BUILD/cudaemu/cov is the emulated device with gcc's counters, after a run of the tests. A line of a template counts
+-- BUILD/cudaemu/cov is the emulated device with gcc's counters, after a run of the tests, and the selftest of what
+-- kernels are written in (tests/cudaemu), which has what no op is large enough for. A line of a template counts
 -- as run when one instance of it has; a line of a header, when it has in one source. Each line that nothing ran must
 -- be in tests/cudaemu/uncovered.txt, as "file: the line's text -- the reason"; and each line there must be one of them.
 -- The status is 1 otherwise, or when there is nothing to count.
@@ -29,7 +30,7 @@ local function add(listing)
     local count, n, text = line:match "^%s*([^:]+):%s*(%d+):(.*)$"
     if n == "0" then
       source = text:match "^Source:(.*)$" or source
-      if not source:match "^core/cuda/" then return end
+      if not source:match "^core/cuda/" then return end -- of the tests, or a system's header
       counts[source], texts[source] = counts[source] or {}, texts[source] or {}
     elseif count and count ~= "-" then
       local ran = tonumber(count:match "^%d+") or 0
@@ -42,7 +43,7 @@ end
 local scratch = os.tmpname()
 os.remove(scratch)
 local here = lines_of "pwd"[1]
-for _, path in ipairs(lines_of "LC_ALL=C ls core/cuda/*.cu") do
+for _, path in ipairs(lines_of "LC_ALL=C ls core/cuda/*.cu tests/cudaemu/selftest.cu") do
   local name = path:match "([^/]+)%.cu$"
   -- The paths are those of the compilation; what gcov writes goes to where it runs.
   os.execute(("rm -rf '%s' && mkdir '%s' && cd '%s' && ln -s '%s/core' '%s/tests' . "
@@ -89,6 +90,6 @@ end
 table.sort(stale)
 for _, line in ipairs(bad) do print(line) end
 for _, line in ipairs(stale) do print(line) end
-print(("%d of %d lines of core/cuda ran, %d more have a reason, %d have none; %d reasons too many")
-  :format(n_run, n_lines, n_excused, #bad, #stale))
+print(("%d of %d lines of core/cuda ran (%.2f %%), %d more have a reason, %d have none; %d reasons too many")
+  :format(n_run, n_lines, 100 * n_run / math.max(n_lines, 1), n_excused, #bad, #stale))
 os.exit(#bad + #stale == 0 and n_lines > 0)

@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <new>
 
 #include "blaslt.h"
 
@@ -117,7 +116,7 @@ np_lt *library_of(const np_call *k)
     np_gpu *gpu = np_gpu_of(k);
     if (gpu->lt) return gpu->lt;
     if (!NP_TRY(gpu, cudaSetDevice(gpu->index))) return np_done(k, false), nullptr;
-    np_lt *lt = new (std::nothrow) np_lt();
+    np_lt *lt = np_new<np_lt>();
     if (!lt)
         return k->host->fail(k->ctx, NEAP_E_NOMEM, "there is no memory for the plans of products"), nullptr;
     gpu->lt = lt;

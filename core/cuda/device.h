@@ -2,6 +2,8 @@
 #ifndef NP_CUDA_DEVICE_H
 #define NP_CUDA_DEVICE_H
 
+#include <new>
+
 #include "np_cuda.h"
 #include "tensor/plugin.h"
 
@@ -16,6 +18,15 @@ struct np_gpu {
     struct np_lt *lt;   /* blaslt.cu; NULL before the first product */
     char why[400];      /* of the last failure */
 };
+
+/* A T of the host, all zero; NULL without memory. In the emulator it is one of the calls that a test lets fail. */
+template <class T> T *np_new()
+{
+#ifndef __CUDACC__
+    if (emu::must_fail()) return nullptr;
+#endif
+    return new (std::nothrow) T();
+}
 
 /* Did the call succeed? If not, `why` has the call, the error's name and meaning, file and line. */
 bool np_succeeds(np_gpu *gpu, cudaError_t e, const char *call, const char *file, int line);

@@ -5,7 +5,6 @@
  * are. */
 #include <cstdio>
 #include <cstring>
-#include <new>
 #include <vector>
 
 #include "blaslt.h"
@@ -135,7 +134,7 @@ static void close_device(void *device)
 
 static void *open_device(int index, char *why, size_t n)
 {
-    np_gpu *gpu = new (std::nothrow) np_gpu();
+    np_gpu *gpu = np_new<np_gpu>();
     if (!gpu) {
         snprintf(why, n, "out of memory");
         return nullptr;

@@ -180,7 +180,8 @@ static void test_opening(void **state)
         assert_int_equal(there, !met);
         if (met) {
             assert_int_equal(neap_error(c), NEAP_E_DEVICE);
-            assert_non_null(strstr(neap_error_message(c), "cudaError"));
+            const char *said = neap_error_message(c);
+            assert_true(strstr(said, "cudaError") || strstr(said, "out of memory"));
         }
         neap_ctx_free(c);
     }

@@ -202,7 +202,7 @@ cudaError_t launch(const void *kernel, dim3 grid, dim3 block, size_t shared, cud
                    std::function<void()> body, const void *arguments, size_t n_bytes);
 /* Gives any other work to a stream, such as a library's product. */
 cudaError_t enqueue(cudaStream_t s, std::function<void()> work);
-/* True when this call is the one that neap_emu_fail_at has asked to fail. */
+/* True when this call is the one that neap_emu_fail_at has asked to fail. Also asked by np_new (cuda/device.h). */
 bool must_fail();
 /* Runs a kernel now; emu_grid.cpp. */
 void run_grid(const void *kernel, dim3 grid, dim3 block, size_t shared, const std::function<void()> &body);

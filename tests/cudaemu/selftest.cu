@@ -165,6 +165,32 @@ static bool test_philox()
     return ok;
 }
 
+/* Places of operands too large for memory: (2, 2^33 + 1, 3), and the second one's columns far apart. */
+static bool test_walk()
+{
+    const int64_t rows = ((int64_t)1 << 33) + 1, far = (int64_t)1 << 40;
+    np_walk<2> w = {};
+    w.ndim = 3, w.n = 2 * rows * 3;
+    w.size[0] = 3, w.size[1] = rows, w.size[2] = 2;
+    w.stride[0][0] = 1, w.stride[0][1] = 3, w.stride[0][2] = 3 * rows;
+    w.stride[1][0] = far, w.stride[1][1] = 1, w.stride[1][2] = 0;
+    std::vector<int64_t> places = {0, 1, 3, 7, w.n - 1, 3 * rows - 1, 3 * rows};
+    for (int bits = 31; bits < 35; bits++)
+        for (int by = -4; by <= 4; by++) places.push_back(((int64_t)1 << bits) + by);
+    Buffer<int64_t> at(places), y(2 * places.size());
+    TRY(np_launch(walk_to, 1, 64, 0, stream, y.p, at.p, w, (int)places.size()));
+    auto got = y.host();
+    for (size_t k = 0; k < places.size(); k++) {
+        const int64_t i = places[k], other = i % 3 * far + i / 3 % rows;
+        if (got[2 * k] != i || got[2 * k + 1] != other) {
+            printf("wrong result: place %lld is at %lld and %lld, not %lld\n", (long long)i,
+                   (long long)got[2 * k], (long long)got[2 * k + 1], (long long)other);
+            return false;
+        }
+    }
+    return true;
+}
+
 template <Bug bug> static bool test_matmul()
 {
     const int n = 48;
@@ -422,6 +448,7 @@ static const struct {
     {"scatter", test_scatter<none>},
     {"total", test_total<none>},
     {"philox", test_philox},
+    {"walk", test_walk},
     {"matmul", test_matmul<none>},
     {"twice", test_twice<none>},
     {"twice_raw", test_twice<none, true>},

@@ -6,7 +6,7 @@
 #ifndef NP_SELFTEST_KERNELS_H
 #define NP_SELFTEST_KERNELS_H
 
-#include "cuda/np_cuda.h"
+#include "cuda/walk.h"
 
 enum Bug {
     none,
@@ -227,6 +227,16 @@ static __global__ void add(float *y, const float *x, int n)
 {
     const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (i < n) y[i] += x[i];
+}
+
+/* ---- where the elements at n places are, in two operands: y (n,2) */
+static __global__ void walk_to(int64_t *y, const int64_t *places, np_walk<2> w, int n)
+{
+    const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    int64_t at[2];
+    if (i >= n) return;
+    w.at(places[i], at);
+    y[2 * i] = at[0], y[2 * i + 1] = at[1];
 }
 
 /* ---- as much dynamic shared memory as a block may have, and some static besides */
