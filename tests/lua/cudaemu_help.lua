@@ -12,42 +12,62 @@ M.sizes = { 0, 1, 31, 32, 33, 1023, 1025 }
 --- Is the plug-in there? Without it there is nothing to test: make build/libneap-cudaemu.so
 function M.available() return (pcall(neap.zeros, 1, { device = M.device })) end
 
+-- How a view of M.views is made of a contiguous tensor: { fn, tensor }. Moving it would make it contiguous.
+local made_of = setmetatable({}, { __mode = "k" })
+
 function M.here(t) return t end
-function M.there(t) return t:to(M.device) end
+function M.there(t)
+  local made = made_of[t]
+  if made then return made[1](made[2]:to(M.device)) end
+  return t:to(M.device)
+end
 
 local function list_of(t)
   local list = t:detach():to("cpu"):reshape(-1):totable()
   return type(list) == "table" and list or { list }
 end
 
-local function near(a, b, tolerance)
-  if a == b or (a ~= a and b ~= b) then return true end
+local function near(a, b, tolerance, smallest)
+  if a == b then return a ~= 0 or tolerance > 0 or 1 / a == 1 / b end
+  if a ~= a and b ~= b then return true end
   if type(a) ~= "number" or tolerance == 0 or a ~= a or b ~= b then return false end
-  return math.abs(a - b) <= tolerance * math.max(math.abs(a), math.abs(b), 1e-3)
+  return math.abs(a - b) <= tolerance * math.max(math.abs(a), math.abs(b), smallest)
 end
 
-local function compare(what, want, got, tolerance)
+--- Are both results the same in dtype, shape and values? tolerance: relative; 0 is bit for bit, signs of zeros too.
+-- smallest: what counts as the size of smaller values; 1e-3 by default.
+function M.compare(what, want, got, tolerance, smallest)
   assert.equal(M.device, got.device, what)
   assert.equal(want.dtype, got.dtype, what)
   assert.equal(tostring(want.shape), tostring(got.shape), what)
   local a, b = list_of(want), list_of(got)
   for i = 1, #a do
-    if not near(a[i], b[i], tolerance) then
+    if not near(a[i], b[i], tolerance, smallest or 1e-3) then
       error(("%s: element %d is %s, on the CPU %s"):format(what, i, b[i], a[i]), 3)
     end
   end
 end
 
 --- fn(on), whose `on` moves a tensor to the device in question, gives the same results on both, and no op of it is
--- staged through the CPU. tolerance: relative; 0, the default, is bit for bit.
-function M.same(what, fn, tolerance)
+-- staged through the CPU. tolerance and smallest: as of compare; 0 by default.
+function M.same(what, fn, tolerance, smallest)
   local want = table.pack(fn(M.here))
   neap.counters(true)
   local got = table.pack(fn(M.there))
   for op, c in pairs(neap.counters()) do
     if c.staged then error(what .. ": " .. op .. " ran on the CPU", 2) end
   end
-  for i = 1, want.n do compare(what, want[i], got[i], tolerance or 0) end
+  for i = 1, want.n do M.compare(what, want[i], got[i], tolerance or 0, smallest) end
+end
+
+--- f of the tensors, here and there: the same within rtol of values, or of 1 where they are smaller.
+function M.same_of(what, rtol, f, ...)
+  local all = { ... }
+  M.same(what, function(on)
+    local moved = {}
+    for i, t in ipairs(all) do moved[i] = on(t) end
+    return f(table.unpack(moved))
+  end, rtol, 1)
 end
 
 --- fn(on) fails on both devices with this code, in the same words.
@@ -69,14 +89,26 @@ function M.values(shape, dtype, seed)
   return neap.randint(0, 100, shape, o):to(dtype)
 end
 
---- Views of an m x n tensor in all layouts.
-function M.layouts(m, n, dtype, seed)
+local function view(t, fn)
+  local v = fn(t)
+  made_of[v] = { fn, t }
+  return v
+end
+
+--- m x n tensors of different layouts, of make(shape).
+function M.views(m, n, make)
   return {
-    rows = M.values({ m, n }, dtype, seed),
-    columns = M.values({ n, m }, dtype, seed):t(),
-    strided = M.values({ m, 2, n }, dtype, seed):select(2, 1),
-    expanded = M.values({ m, 1 }, dtype, seed):expand(m, n),
+    rows = make { m, n },
+    columns = view(make { n, m }, function(t) return t:t() end),
+    strided = view(make { m, 2, n }, function(t) return t:select(2, 1) end),
   }
+end
+
+--- Those of M.values, and an expanded one.
+function M.layouts(m, n, dtype, seed)
+  local all = M.views(m, n, function(shape) return M.values(shape, dtype, seed) end)
+  all.expanded = view(M.values({ m, 1 }, dtype, seed), function(t) return t:expand(m, n) end)
+  return all
 end
 
 return M

@@ -1,9 +1,10 @@
 --- Kernels of the CUDA sources, on the emulated device: the same results as the CPU's, and none that ran there.
 -- Integers, bool, arithmetic and draws are equal bit for bit, mathematical functions within a few ulp.
 local neap = require "neap"
-local device = require "tests.lua.cudaemu_help".device
+local emu = require "tests.lua.cudaemu_help"
+local device, compare, everything, floats = emu.device, emu.compare, emu.everything, emu.floats
 
-if not pcall(neap.zeros, 1, { device = device }) then
+if not emu.available() then
   describe("kernels of the emulated device", function()
     pending("the emulated device is not built: make build/libneap-cudaemu.so")
   end)
@@ -11,38 +12,9 @@ if not pcall(neap.zeros, 1, { device = device }) then
 end
 
 local inf, nan = math.huge, 0 / 0
-local floats = { "float32", "float64", "float16", "bfloat16" }
 local integers = { "int64", "int32", "int8", "uint8" }
 local numbers = { "float32", "float64", "float16", "bfloat16", "int64", "int32", "int8", "uint8" }
-local everything = { "float32", "float64", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool" }
 local ulps = { float32 = 4e-7, float64 = 1e-15, float16 = 1e-3, bfloat16 = 8e-3 } -- relative
-
--- ---- comparing
-
-local function list_of(t)
-  local list = t:detach():to("cpu"):reshape(-1):totable()
-  return type(list) == "table" and list or { list }
-end
-
---- smallest: what counts as the size of smaller values.
-local function same(a, b, tolerance, smallest)
-  if a == b or (a ~= a and b ~= b) then return true end
-  if type(a) ~= "number" or tolerance == 0 or a ~= a or b ~= b then return false end
-  return math.abs(a - b) <= tolerance * math.max(math.abs(a), math.abs(b), smallest or 1e-3)
-end
-
---- Are both results the same in dtype, shape and values?
-local function compare(what, want, got, tolerance, smallest)
-  assert.equal(device, got.device, what)
-  assert.equal(want.dtype, got.dtype, what)
-  assert.equal(tostring(want.shape), tostring(got.shape), what)
-  local a, b = list_of(want), list_of(got)
-  for i = 1, #a do
-    if not same(a[i], b[i], tolerance, smallest) then
-      error(("%s: element %d is %s, on the CPU %s"):format(what, i, b[i], a[i]), 2)
-    end
-  end
-end
 
 --- fn's kernels must all be the device's.
 local function unstaged(what, fn, ...)

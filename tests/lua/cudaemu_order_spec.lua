@@ -1,9 +1,10 @@
 --- Order and running sums of the CUDA sources, on the emulated device: sort, topk, median, searchsorted, bincount,
 -- cumsum, cumprod, and their gradients' helpers. Positions and integers are the CPU's bit for bit.
 local neap = require "neap"
-local device = require "tests.lua.cudaemu_help".device
+local emu = require "tests.lua.cudaemu_help"
+local device, same = emu.device, emu.same_of
 
-if not pcall(neap.zeros, 1, { device = device }) then
+if not emu.available() then
   describe("order on the emulated device", function()
     pending("the emulated device is not built: make build/libneap-cudaemu.so")
   end)
@@ -11,37 +12,7 @@ if not pcall(neap.zeros, 1, { device = device }) then
 end
 
 local nan, inf = 0 / 0, math.huge
-local everything = { "float32", "float64", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool" }
 local sizes = { 0, 1, 2, 31, 32, 33, 1023, 1025, 70000 } -- 70000 is of many tiles, and of many parts
-
-local function signs(t) return neap.ones_like(t):copysign(t:nan_to_num()) end
-
---- Equal in dtype, shape and values; rtol 0: in the signs of zeros, too.
-local function compare(what, want, got, rtol)
-  assert.equal(device, got.device, what)
-  got = got:to "cpu"
-  assert.equal(want.dtype, got.dtype, what)
-  assert.equal(tostring(want.shape), tostring(got.shape), what)
-  if want.dtype:match "float" then
-    assert.is_true(neap.allclose(got, want, { rtol = rtol, atol = rtol, equal_nan = true }), what)
-    if rtol == 0 then assert.is_true(neap.equal(signs(got), signs(want)), what) end
-  else
-    assert.is_true(neap.equal(got, want), what)
-  end
-end
-
---- f of the tensors here and there; no op may run on the CPU.
-local function same(what, rtol, f, ...)
-  local there, here = {}, { ... }
-  for i, t in ipairs(here) do there[i] = t:to(device) end
-  local want = table.pack(f(table.unpack(here)))
-  neap.counters(true)
-  local got = table.pack(f(table.unpack(there)))
-  for name, count in pairs(neap.counters()) do
-    if type(count) == "table" then assert.equal(0, count.staged or 0, what .. ": staged " .. name) end
-  end
-  for i = 1, want.n do compare(what .. ", result " .. i, want[i], got[i], rtol) end
-end
 
 --- n values with many equal ones among them, and NaN, both zeros and infinities where there are any.
 local function mixed(n, dtype)
@@ -59,7 +30,7 @@ describe("on the emulated device", function()
   before_each(function() neap.seed(1) end)
 
   it("sort and argsort are stable, in both directions, for every dtype and length", function()
-    for _, dtype in ipairs(everything) do
+    for _, dtype in ipairs(emu.everything) do
       for _, n in ipairs(sizes) do
         if n < 70000 or dtype == "float32" or dtype == "int64" then
           local x = mixed(n, dtype)
@@ -139,12 +110,12 @@ describe("on the emulated device", function()
     for _, n in ipairs { 1, 33, 3000 } do
       local x = mixed(n, "int64")
       local want, got = table.pack(x:unique()), table.pack(x:to(device):unique())
-      for i = 1, 3 do compare("unique " .. n, want[i], got[i], 0) end
+      for i = 1, 3 do emu.compare("unique " .. n, want[i], got[i], 0) end
     end
   end)
 
   it("cumsum and cumprod agree with the CPU's for every dtype and length", function()
-    for _, dtype in ipairs(everything) do
+    for _, dtype in ipairs(emu.everything) do
       local rtol = not dtype:match "float" and 0 or dtype == "float64" and 1e-12 or dtype == "float32" and 1e-6 or 1e-2
       for _, n in ipairs(sizes) do
         local x = neap.randint(0, 1, { n }, { device = "cpu" }):to(dtype)

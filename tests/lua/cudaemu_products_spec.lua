@@ -24,10 +24,7 @@ local function same(what, f)
     if type(c) == "table" then assert.equal(0, c.staged or 0, what .. ": staged " .. op) end
   end
   local after = cuda.properties(device)
-  assert.equal(tostring(want.shape), tostring(got.shape), what)
-  assert.equal(want.dtype, got.dtype, what)
-  local tolerance = rtol[want.dtype] or 0
-  assert.is_true(neap.allclose(got:to "cpu", want, { rtol = tolerance, atol = tolerance, equal_nan = true }), what)
+  help.compare(what, want, got, rtol[want.dtype] or 0, 1)
   return after.product_plans + after.product_hits - before.product_plans - before.product_hits
 end
 
