@@ -189,6 +189,13 @@ static void hash_table(hasher *s, int idx, int depth)
     if (depth > 100)
         nl_error(L, s->st, NEAP_E_ARG, "neap.hash: tables nested more than 100 deep, or a cycle");
     luaL_checkstack(L, 10, NULL);
+    if (lua_getmetatable(L, idx)) { /* its tensors are not in the table: all modules would be alike */
+        if (lua_getfield(L, idx, "state_dict") == LUA_TFUNCTION)
+            nl_error(
+                L, s->st, NEAP_E_ARG,
+                "neap.hash: needs plain data; of a module or an optimizer hash what x:state_dict() gives");
+        lua_pop(L, 2);
+    }
     nl_sorted_keys(L, s->st, idx, "hash");
     int keys = lua_gettop(L), n = (int)lua_rawlen(L, keys);
     mix(s, '{', "", 0);

@@ -12,9 +12,17 @@ local optim = {
   schedule = require "neap.optim.schedule",
 }
 
+-- A module or a state_dict has no elements by position: nothing would be clipped.
 local function check_list(who, params)
-  if type(params) ~= "table" then
-    util.fail("E-ARG", "%s: needs a list of parameters, got %s; model:parameters() makes one", who, util.kind(params))
+  local got = util.kind(params)
+  if type(params) ~= "table" or got == "a module" then
+    util.fail("E-ARG", "%s: needs a list of parameters, got %s; model:parameters() makes one", who, got)
+  end
+  for key in pairs(params) do
+    if type(key) == "string" and key ~= "n" then
+      util.fail("E-ARG", "%s: needs a list of parameters, got a table with the name '%s'; model:parameters() makes one",
+        who, key)
+    end
   end
 end
 

@@ -199,6 +199,15 @@ describe("optimizers", function()
 end)
 
 describe("clip_grad_norm_", function()
+  it("and clip_grad_value_ refuse a module and a state_dict, whose gradients they would leave as they are", function()
+    local m = neap.nn.Linear(2, 2)
+    for _, clip in ipairs { optim.clip_grad_norm_, optim.clip_grad_value_ } do
+      for _, given in ipairs { m, m:state_dict() } do
+        assert.is_truthy(refused("E-ARG", clip, given, 1):find("model:parameters() makes one", 1, true))
+      end
+    end
+  end)
+
   it("returns the norm before and scales down to the limit", function()
     local a, b, c = parameter { 0.0, 0.0 }, parameter { 0.0 }, parameter { 0.0 };
     (a * neap.tensor({ 3, 0 }, { dtype = "float64" })):sum():backward();
