@@ -5317,7 +5317,7 @@ function neap.nn.kl_div(log_probabilities, target, options) end
 
 --- `nn.gaussian_nll_loss(input, target, var, {full = false, eps = 1e-6, reduction = "mean"})`
 ---
---- (log v + (input - target)^2 / v) / 2 with v = max(var, eps); full adds log(2 pi) / 2 (Nix and Weigend, 1994). var: the variance, a tensor that broadcasts against input, nowhere below 0.
+--- (log v + (input - target)^2 / v) / 2 with v = max(var, eps); full adds log(2 pi) / 2 (Nix and Weigend, 1994). var: the variance, a tensor that broadcasts against input, nowhere below 0; its gradient is that of v, below eps, too.
 ---@param input neap.Tensor
 ---@param target neap.Tensor
 ---@param var any
@@ -5439,7 +5439,7 @@ function neap.optim.Adagrad(params, options) end
 
 --- `optim.LBFGS(params, {lr = 1, max_iter = 20, max_eval = nil, history = 100, line_search = nil})`
 ---
---- L-BFGS: a quasi-Newton method for small smooth problems without noise (Liu and Nocedal, 1989). The direction is -H g, with H built from the last `history` changes of position and gradient by the two-loop recursion (Nocedal and Wright, algorithm 7.4). One step makes up to max_iter iterations. params: one list, all of one dtype. max_iter: iterations a step; max_eval: calls of the closure a step, by default 1.25 max_iter; history: pairs of changes kept, each of the size of two lists of parameters; line_search: "strong_wolfe", or nil for steps of length lr. tolerance_grad = 1e-7 and tolerance_change = 1e-9 end a step early. Use float64 and the line search for fits: `opt:step(function() opt:zero_grad() local l = f() l:backward() return l end)`.
+--- L-BFGS: a quasi-Newton method for small smooth problems without noise (Liu and Nocedal, 1989). The direction is -H g, with H built from the last `history` changes of position and gradient by the two-loop recursion (Nocedal and Wright, algorithm 7.4). One step makes up to max_iter iterations. params: one list, all of one dtype. max_iter: iterations a step; max_eval: calls of the closure a step, by default 1.25 max_iter (a line search may make one more); history: pairs of changes kept, each of the size of two lists of parameters; line_search: "strong_wolfe", or nil for steps of length lr. tolerance_grad = 1e-7 and tolerance_change = 1e-9 end a step early. Use float64 and the line search for fits: `opt:step(function() opt:zero_grad() local l = f() l:backward() return l end)`.
 ---@param params neap.Tensor[]|table[]
 ---@param options? { lr?: any, max_iter?: any, max_eval?: any, history?: any, line_search?: any }
 function neap.optim.LBFGS(params, options) end

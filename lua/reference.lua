@@ -3216,7 +3216,7 @@ return {
       name = "nn.gaussian_nll_loss",
       section = "modules",
       signature = "nn.gaussian_nll_loss(input, target, var, {full = false, eps = 1e-6, reduction = \"mean\"})",
-      text = "(log v + (input - target)^2 / v) / 2 with v = max(var, eps); full adds log(2 pi) / 2 (Nix and Weigend, 1994). var: the variance, a tensor that broadcasts against input, nowhere below 0.",
+      text = "(log v + (input - target)^2 / v) / 2 with v = max(var, eps); full adds log(2 pi) / 2 (Nix and Weigend, 1994). var: the variance, a tensor that broadcasts against input, nowhere below 0; its gradient is that of v, below eps, too.",
     },
     {
       name = "nn.init.uniform_",
@@ -3337,7 +3337,7 @@ return {
       name = "optim.LBFGS",
       section = "optim",
       signature = "optim.LBFGS(params, {lr = 1, max_iter = 20, max_eval = nil, history = 100, line_search = nil})",
-      text = "L-BFGS: a quasi-Newton method for small smooth problems without noise (Liu and Nocedal, 1989). The direction is -H g, with H built from the last `history` changes of position and gradient by the two-loop recursion (Nocedal and Wright, algorithm 7.4). One step makes up to max_iter iterations. params: one list, all of one dtype. max_iter: iterations a step; max_eval: calls of the closure a step, by default 1.25 max_iter; history: pairs of changes kept, each of the size of two lists of parameters; line_search: \"strong_wolfe\", or nil for steps of length lr. tolerance_grad = 1e-7 and tolerance_change = 1e-9 end a step early. Use float64 and the line search for fits: `opt:step(function() opt:zero_grad() local l = f() l:backward() return l end)`.",
+      text = "L-BFGS: a quasi-Newton method for small smooth problems without noise (Liu and Nocedal, 1989). The direction is -H g, with H built from the last `history` changes of position and gradient by the two-loop recursion (Nocedal and Wright, algorithm 7.4). One step makes up to max_iter iterations. params: one list, all of one dtype. max_iter: iterations a step; max_eval: calls of the closure a step, by default 1.25 max_iter (a line search may make one more); history: pairs of changes kept, each of the size of two lists of parameters; line_search: \"strong_wolfe\", or nil for steps of length lr. tolerance_grad = 1e-7 and tolerance_change = 1e-9 end a step early. Use float64 and the line search for fits: `opt:step(function() opt:zero_grad() local l = f() l:backward() return l end)`.",
     },
     {
       name = "optim.clip_grad_norm_",

@@ -181,6 +181,7 @@ end, { "beta" })
 elementwise("huber_loss", function(input, target, options, who)
   local delta = positive(who, "delta", options.delta, 1)
   local d = (input - target):abs()
+  if delta == math.huge then return d:square() * 0.5 end
   return neap.where(d:le(delta), d:square() * 0.5, (d - 0.5 * delta) * delta)
 end, { "delta" })
 
@@ -227,7 +228,7 @@ end
 
 --- nn.gaussian_nll_loss(input, target, var, {full = false, eps = 1e-6, reduction = "mean"})
 -- (log v + (input - target)^2 / v) / 2 with v = max(var, eps); full adds log(2 pi) / 2 (Nix and Weigend, 1994). var:
--- the variance, a tensor that broadcasts against input, nowhere below 0.
+-- the variance, a tensor that broadcasts against input, nowhere below 0; its gradient is that of v, below eps, too.
 function losses.gaussian_nll_loss(input, target, var, options)
   local who = "nn.gaussian_nll_loss"
   options = util.options(who, options, { "reduction", "full", "eps" })
@@ -237,7 +238,9 @@ function losses.gaussian_nll_loss(input, target, var, options)
   if var:numel() > 0 and var:min():item() < 0 then
     util.fail("E-ARG", "%s: a variance is below 0: %g", who, var:min():item())
   end
-  var = var:clamp { min = positive(who, "eps", options.eps, 1e-6) }
+  -- Changed in place and unrecorded: where eps stands for a smaller variance, its gradient still moves that one.
+  var = var:clone()
+  neap.no_grad(var.clamp_, var, { min = positive(who, "eps", options.eps, 1e-6) })
   local each = (var:log() + (input - target):square() / var) * 0.5
   if options.full then each = each + 0.5 * math.log(2 * math.pi) end
   return reduce(how, each)

@@ -92,8 +92,9 @@ local function undo_if_raised(state, params, from)
 end
 
 -- Moves along d from where the parameters are: to the line search's point, or by the step t. Returns the step taken,
--- the loss and the gradient there (without a search and with `last` they are not asked for).
-local function move(self, state, closure, d, t, loss, gradient, last)
+-- the loss and the gradient there (without a search and with `last` they are not asked for). A search may call the
+-- closure `left` times and once more: it begins with a call.
+local function move(self, state, closure, d, t, loss, gradient, last, left)
   local group = self.groups[1]
   local from = flat_values(group.params)
   local _ <close> = undo_if_raised(state, group.params, from)
@@ -111,7 +112,7 @@ local function move(self, state, closure, d, t, loss, gradient, last)
     return t, point.f, point.gradient
   end
   local start = { t = 0, f = loss, slope = dot(gradient, d), gradient = gradient }
-  local best = line_search(at, start, t, 25, group.tolerance_change / largest(d))
+  local best = line_search(at, start, t, left + 1, group.tolerance_change / largest(d))
   set_values(group.params, from + d * best.t)
   return best.t, best.f, best.gradient
 end
@@ -138,7 +139,8 @@ local function iterate(self, state, closure)
     if slope > -group.tolerance_change then break end
     local before = loss
     local new_loss, new_gradient
-    state.t, new_loss, new_gradient = move(self, state, closure, d, t, loss, gradient, i == group.max_iter)
+    state.t, new_loss, new_gradient = move(self, state, closure, d, t, loss, gradient, i == group.max_iter,
+      group.max_eval - (state.evals - used))
     if not new_gradient then break end
     loss, gradient = new_loss, neap.own(new_gradient)
     if state.evals - used >= group.max_eval or largest(gradient) <= group.tolerance_grad then break end
@@ -226,10 +228,10 @@ end
 
 --- optim.LBFGS(params, {lr = 1, max_iter = 20, max_eval = nil, history = 100, line_search = nil})
 -- params: one list, all of one dtype. max_iter: iterations a step; max_eval: calls of the closure a step, by default
--- 1.25 max_iter; history: pairs of changes kept, each of the size of two lists of parameters; line_search:
--- "strong_wolfe", or nil for steps of length lr. tolerance_grad = 1e-7 and tolerance_change = 1e-9 end a step early.
--- Use float64 and the line search for fits: `opt:step(function() opt:zero_grad() local l = f() l:backward() return l
--- end)`.
+-- 1.25 max_iter (a line search may make one more); history: pairs of changes kept, each of the size of two lists of
+-- parameters; line_search: "strong_wolfe", or nil for steps of length lr. tolerance_grad = 1e-7 and
+-- tolerance_change = 1e-9 end a step early. Use float64 and the line search for fits:
+-- `opt:step(function() opt:zero_grad() local l = f() l:backward() return l end)`.
 local function LBFGS(params, given)
   given = util.options(who, given, options)
   local group = { lr = 1, max_iter = 20, history = 100, tolerance_grad = 1e-7, tolerance_change = 1e-9 }

@@ -47,17 +47,17 @@ local function zoom(evaluate, start, low, high, tries, tolerance)
 end
 
 --- evaluate(t) -> point; start: the point at t = 0, with a slope below 0; t: the first step tried; at most `tries`
--- evaluations in each of the two phases; intervals shorter than `tolerance` are not divided further. Returns the best
+-- evaluations in both phases together; intervals shorter than `tolerance` are not divided further. Returns the best
 -- point found, which may be `start`.
 return function(evaluate, start, t, tries, tolerance)
   local previous = start
   for i = 1, tries do
     local point = evaluate(t)
     if too_high(point, start) or (i > 1 and point.f >= previous.f) then
-      return zoom(evaluate, start, previous, point, tries, tolerance)
+      return zoom(evaluate, start, previous, point, tries - i, tolerance)
     end
     if flat_enough(point, start) then return point end
-    if point.slope >= 0 then return zoom(evaluate, start, point, previous, tries, tolerance) end
+    if point.slope >= 0 then return zoom(evaluate, start, point, previous, tries - i, tolerance) end
     t = cubic_minimum(previous, point, t + 0.01 * (t - previous.t), t * 10)
     previous = point
   end

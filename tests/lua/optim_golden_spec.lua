@@ -86,6 +86,12 @@ describe("optim.LBFGS", function()
     local _, opt, closure, calls = rosenbrock({ -1.2, 1.0 }, { lr = 1e-3, max_iter = 100, max_eval = 7 })
     opt:step(closure)
     assert.equal(7, calls())
+    for max_eval = 1, 9 do -- a search begins with a call
+      local _, searching, same, count = rosenbrock({ -1.2, 1.0 }, { lr = 1e-3, max_iter = 100, max_eval = max_eval,
+        line_search = "strong_wolfe" })
+      searching:step(same)
+      assert.is_true(count() <= max_eval + 1, ("%d calls of %d"):format(count(), max_eval))
+    end
   end)
 
   it("resumes exactly from a state that went through a file", function()
