@@ -257,7 +257,7 @@ static bool run_tensor_hook(np_pass *p, const np_hook *h, neap_tensor **g, const
     neap_values v = {.size = sizeof v, .in = g, .n_in = 1};
     neap_fn fn = h->fn;
     if (fn.retain) fn.retain(fn.user); /* the hook may remove itself */
-    int status = fn.call(c, fn.user, &v);
+    int status = np_call_fn(c, fn, &v);
     if (fn.release) fn.release(fn.user);
     neap_tensor *other = v.n_out > 0 ? v.out[0] : NULL;
     for (int i = 1; i < v.n_out; i++) np_drop(v.out[i]);
@@ -319,7 +319,7 @@ static bool run_node_hooks(np_pass *p, struct neap_node *n, neap_tensor **dx, ne
         neap_values v = {.size = sizeof v, .in = in, .n_in = total};
         neap_fn fn = h->fn;
         if (fn.retain) fn.retain(fn.user);
-        int status = fn.call(c, fn.user, &v);
+        int status = np_call_fn(c, fn, &v);
         if (fn.release) fn.release(fn.user);
         bool ok = !status && !np_pending(c);
         for (int i = 0; i < v.n_out; i++) {

@@ -129,7 +129,7 @@ bool np_custom_backward(neap_ctx *c, struct neap_node *n, neap_tensor **g, neap_
     np_custom_frame fr = {.node = n, .need = need, .cache = np_obj_new(c, bytes), .outer = c->custom};
     if (!fr.cache) return false;
     c->custom = &fr;
-    int status = n->backward.call(c, n->backward.user, &v);
+    int status = np_call_fn(c, n->backward, &v);
     c->custom = fr.outer;
     for (int i = 0; i < n->n_slots; i++) np_drop(fr.cache[i]);
     np_obj_free(c, fr.cache, bytes);

@@ -31,7 +31,7 @@ static bool call(const check *k, neap_values *v)
 {
     *v = (neap_values){.size = sizeof *v, .in = k->in, .n_in = k->n};
     neap_generator_set(neap_default_generator(k->c, 0), k->seed, k->offset);
-    if (k->fn->call(k->c, k->fn->user, v) == 0 && !np_pending(k->c)) return true;
+    if (np_call_fn(k->c, *k->fn, v) == 0 && !np_pending(k->c)) return true;
     if (!np_pending(k->c)) np_fail(k->c, NEAP_E_GRADCHECK, "the function failed without saying why");
     free_results(v);
     return false;
@@ -206,7 +206,7 @@ static int call_second(neap_ctx *c, void *user, neap_values *v)
 {
     const second *s = user;
     neap_values inner = {.size = sizeof inner, .in = v->in, .n_in = s->n_x};
-    if (s->fn->call(c, s->fn->user, &inner) != 0 || np_pending(c)) {
+    if (np_call_fn(c, *s->fn, &inner) != 0 || np_pending(c)) {
         free_results(&inner);
         return 1;
     }

@@ -105,6 +105,12 @@ void neap_set_num_threads(neap_ctx *c, int n)
 
 int neap_get_num_threads(const neap_ctx *c) { return c->n_threads; }
 
-void neap_cancel(neap_ctx *c) { atomic_store_explicit(&c->cancel, true, memory_order_relaxed); }
+void neap_cancel(neap_ctx *c)
+{
+    if (c) atomic_store_explicit(&c->cancel, true, memory_order_relaxed);
+}
 
-void neap_cancel_clear(neap_ctx *c) { atomic_store_explicit(&c->cancel, false, memory_order_relaxed); }
+void neap_cancel_clear(neap_ctx *c)
+{
+    if (c) atomic_store_explicit(&c->cancel, false, memory_order_relaxed);
+}

@@ -44,12 +44,13 @@ void neap_generator_free(neap_generator *g)
 
 void neap_generator_get(const neap_generator *g, uint64_t *seed, uint64_t *offset)
 {
-    if (seed) *seed = g->seed;
-    if (offset) *offset = g->offset;
+    if (seed) *seed = g ? g->seed : 0;
+    if (offset) *offset = g ? g->offset : 0;
 }
 
 void neap_generator_set(neap_generator *g, uint64_t seed, uint64_t offset)
 {
+    if (!g) return;
     g->seed = seed;
     g->offset = offset;
 }

@@ -25,6 +25,8 @@ void *np_fail(neap_ctx *c, neap_code code, const char *fmt, ...) __attribute__((
 
 /* Out of memory: text without allocation. */
 void *np_fail_nomem(neap_ctx *c, size_t bytes) __attribute__((cold));
+/* Calls a host's function; 0, or what it returned. More results than there is room for are an error, and none. */
+int np_call_fn(neap_ctx *c, neap_fn fn, neap_values *v);
 
 /* Drops the pending error: what failed can be done without (a diagnosis; the rest of a recompute that has all it
  * needs). `before` is what was pending when it began, NULL: nothing. Counted in c->forgiven, so that the tests of

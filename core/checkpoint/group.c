@@ -13,6 +13,7 @@ neap_group *neap_group_new(neap_ctx *c)
 uint64_t neap_group_begin(neap_ctx *c, neap_group *g)
 {
     if (np_pending(c)) return 0;
+    if (!g) return np_fail(c, NEAP_E_ARG, "checkpoint: the execution group is NULL"), 0;
     np_ambient_entry *now = np_ambient_get(c, NP_AMB_GROUP);
     if (now && now->payload) {
         np_fail(c, NEAP_E_GROUP_NESTED,
@@ -23,7 +24,10 @@ uint64_t neap_group_begin(neap_ctx *c, neap_group *g)
     return np_ambient_push(c, NP_AMB_GROUP, 0, g, "GraphExecGroup", NULL);
 }
 
-void neap_group_close(neap_ctx *c, neap_group *g) { np_region_pass_end(c, g->key); }
+void neap_group_close(neap_ctx *c, neap_group *g)
+{
+    if (g) np_region_pass_end(c, g->key);
+}
 
 void neap_group_free(neap_ctx *c, neap_group *g)
 {

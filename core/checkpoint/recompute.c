@@ -338,7 +338,7 @@ static bool call_function(replay *p, neap_tensor **inputs)
     const char *op = c->op_name;
     c->stop_barrier = 0;
     c->op_name = NULL;
-    int status = fn.call(c, fn.user, &v);
+    int status = np_call_fn(c, fn, &v);
     c->op_name = op;
     c->stop_barrier = barrier;
     for (int i = 0; i < v.n_out; i++) np_drop(v.out[i]);

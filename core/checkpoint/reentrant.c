@@ -94,6 +94,10 @@ neap_reentrant *neap_reentrant_begin(neap_ctx *c, const neap_region_opts *o, nea
                                      int n)
 {
     if (np_pending(c) || !np_grad_on(c)) return NULL;
+    if (!o || !o->recompute.call || n < 0 || (n > 0 && !inputs))
+        return np_fail(
+            c, NEAP_E_ARG,
+            "checkpoint: options with a function to recompute, and the list of inputs, are needed");
     if (n > NEAP_MAX_RESULTS)
         return np_fail(c, NEAP_E_ARG, "checkpoint: %d tensor arguments, at most %d are possible", n,
                        NEAP_MAX_RESULTS);
@@ -174,6 +178,7 @@ static bool record(neap_reentrant *r, neap_tensor **results, int n)
 
 int neap_reentrant_end(neap_ctx *c, neap_reentrant *r, neap_tensor **results, int n, int ok)
 {
+    if (!r) return np_pending(c); /* begin failed, or grad mode is off */
     c->reentrant = r->outer;
     c->on_unrecorded = r->outer_watch;
     if (r->ranges_id) np_ambient_pop(c, r->ranges_id);
@@ -257,7 +262,7 @@ static bool run_and_differentiate(neap_ctx *c, neap_reentrant *r, struct neap_no
     const char *op = c->op_name;
     c->op_name = NULL;
     if (fn.retain) fn.retain(fn.user);
-    bool ran = fn.call(c, fn.user, made) == 0;
+    bool ran = np_call_fn(c, fn, made) == 0;
     c->op_name = op;
     np_setting_leave(c, e);
     bool ok = ran && !np_pending(c) && differentiate(c, r, node, made, v, leaves);

@@ -276,16 +276,16 @@ int neap_checkpoint(neap_ctx *c, neap_fn fn, neap_tensor *const *inputs, int n, 
     neap_region_opts_init(&opts);
     if (o) opts = *o;
     opts.recompute = fn;
-    *n_results = 0;
+    if (n_results) *n_results = 0;
     if (np_pending(c)) return 1;
-    if (!fn.call) {
-        np_fail(c, NEAP_E_ARG, "checkpoint: the function is missing");
+    if (!fn.call || !results || !n_results) {
+        np_fail(c, NEAP_E_ARG, "checkpoint: the function, or the place for its results, is missing");
         return 1;
     }
     neap_region *r = neap_region_begin(c, &opts, inputs, n);
     if (!r && np_pending(c)) return 1;
     neap_values v = {.size = sizeof v, .in = inputs, .n_in = n};
-    int status = fn.call(c, fn.user, &v);
+    int status = np_call_fn(c, fn, &v);
     if (status && !np_pending(c))
         np_fail(c, NEAP_E_INTERNAL, "the checkpointed function failed without saying why");
     bool ok = !np_pending(c);

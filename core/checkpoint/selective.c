@@ -428,6 +428,12 @@ void np_selective_commit(neap_selective *s)
 neap_selective *neap_selective_new(neap_ctx *c, const neap_selective_opts *o)
 {
     if (np_pending(c)) return NULL;
+    bool ok = o && o->n_list >= 0 && (o->n_list == 0 || o->list);
+    for (int i = 0; ok && i < o->n_list; i++) ok = o->list[i] >= 0 && o->list[i] < NP_N_OPS;
+    if (!ok)
+        return np_fail(c, NEAP_E_BADOP,
+                       "checkpoint: a selective list of op indices is needed, each from 0 to %d",
+                       NP_N_OPS - 1);
     neap_selective *s = np_obj_new(c, sizeof *s);
     if (!s) return NULL;
     s->refs = 1;
@@ -443,9 +449,15 @@ neap_selective *neap_selective_new(neap_ctx *c, const neap_selective_opts *o)
     return s;
 }
 
+static bool given(neap_ctx *c, const neap_selective *s)
+{
+    if (!np_pending(c) && !s) np_fail(c, NEAP_E_ARG, "checkpoint: the selective store is NULL");
+    return !np_pending(c);
+}
+
 uint64_t neap_selective_record_begin(neap_ctx *c, neap_selective *s)
 {
-    if (np_pending(c)) return 0;
+    if (!given(c, s)) return 0;
     if (s->recorded) {
         np_fail(c, NEAP_E_CONTEXT_REUSED,
                 "checkpoint: this pair of selective contexts was entered for another call already; call "
@@ -466,7 +478,7 @@ uint64_t neap_selective_record_begin(neap_ctx *c, neap_selective *s)
 
 uint64_t neap_selective_replay_begin(neap_ctx *c, neap_selective *s)
 {
-    if (np_pending(c)) return 0;
+    if (!given(c, s)) return 0;
     memcpy(s->cursor, s->head, sizeof s->cursor);
     s->replayed = true;
     return np_ambient_push(c, NP_AMB_INNER, 0, &s->replayer, "a policy", NULL);

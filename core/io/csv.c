@@ -170,17 +170,17 @@ void neap_csv_free(neap_csv *f)
     np_obj_free(f->c, f, sizeof *f);
 }
 
-int64_t neap_csv_columns(const neap_csv *f) { return f->columns; }
-int64_t neap_csv_rows(const neap_csv *f) { return f->columns ? f->n / f->columns - f->header : 0; }
+int64_t neap_csv_columns(const neap_csv *f) { return f ? f->columns : 0; }
+int64_t neap_csv_rows(const neap_csv *f) { return f && f->columns ? f->n / f->columns - f->header : 0; }
 
 const char *neap_csv_name(const neap_csv *f, int64_t column)
 {
-    return f->header && column >= 0 && column < f->columns ? f->text + f->cell[column] : NULL;
+    return f && f->header && column >= 0 && column < f->columns ? f->text + f->cell[column] : NULL;
 }
 
 const char *neap_csv_text(const neap_csv *f, int64_t row, int64_t column)
 {
-    if (row < 0 || row >= neap_csv_rows(f) || column < 0 || column >= f->columns) return NULL;
+    if (row < 0 || row >= neap_csv_rows(f) || column < 0 || column >= neap_csv_columns(f)) return NULL;
     return f->text + f->cell[(row + f->header) * f->columns + column];
 }
 
@@ -220,7 +220,7 @@ int neap_csv_is_number(const neap_csv *f, int64_t column)
     locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     double v;
     int64_t rows = neap_csv_rows(f), row = 0;
-    if (!plain || column < 0 || column >= f->columns) row = -1;
+    if (!plain || column < 0 || column >= neap_csv_columns(f)) row = -1;
     while (row >= 0 && row < rows && read_number(neap_csv_text(f, row, column), plain, &v)) row++;
     if (plain) freelocale(plain);
     return row == rows;
@@ -255,7 +255,8 @@ neap_tensor *neap_csv_tensor(neap_ctx *c, neap_csv *f, int64_t n, const int64_t 
     if (np_pending(c)) return NULL;
     const char *outer = np_io_enter(c, "read_csv");
     int64_t shape[2] = {neap_csv_rows(f), n};
-    bool ok = true;
+    bool ok = f && (n <= 0 || columns);
+    if (!ok) np_fail(c, NEAP_E_ARG, "the file, or the list of columns, is missing");
     for (int64_t k = 0; ok && k < n; k++)
         if (columns[k] < 0 || columns[k] >= f->columns)
             ok = np_fail(c, NEAP_E_INDEX, "column %lld does not exist; %s has %lld",

@@ -97,8 +97,11 @@ void neap_npz_free(neap_npz *z)
     np_obj_free(z->c, z, sizeof *z);
 }
 
-int neap_npz_count(const neap_npz *z) { return z->n; }
-const char *neap_npz_name(const neap_npz *z, int i) { return i >= 0 && i < z->n ? z->member[i].name : NULL; }
+int neap_npz_count(const neap_npz *z) { return z ? z->n : 0; }
+const char *neap_npz_name(const neap_npz *z, int i)
+{
+    return i >= 0 && i < neap_npz_count(z) ? z->member[i].name : NULL;
+}
 
 /* The bytes of the member that is open, to be freed with np_array_free. */
 static char *unpack(neap_npz *z, const char *name, size_t *n)
@@ -127,8 +130,9 @@ neap_tensor *neap_npz_tensor(neap_ctx *c, neap_npz *z, int i)
     if (np_pending(c)) return NULL;
     const char *before = np_io_enter(c, "load_npz");
     neap_tensor *t = NULL;
-    if (i < 0 || i >= z->n) {
-        np_fail(c, NEAP_E_INDEX, "array %d does not exist; %s has %d", i + c->base, z->path, z->n);
+    if (i < 0 || i >= neap_npz_count(z)) {
+        np_fail(c, NEAP_E_INDEX, "array %d does not exist; %s has %d", i + c->base,
+                z ? z->path : "a file not opened", neap_npz_count(z));
     } else if (unzGoToFilePos64(z->zip, &z->member[i].at) != UNZ_OK || unzOpenCurrentFile(z->zip) != UNZ_OK) {
         bad(z, "a member is damaged, encrypted or packed in another way than deflate", z->member[i].name);
     } else {

@@ -297,18 +297,18 @@ void neap_file_free(neap_file *f)
     np_obj_free(f->c, f, sizeof *f);
 }
 
-int neap_file_count(const neap_file *f) { return (int)f->n; }
+int neap_file_count(const neap_file *f) { return f ? (int)f->n : 0; }
 
 const char *neap_file_name(const neap_file *f, int i)
 {
-    return i >= 0 && (size_t)i < f->n ? f->entry[i].name : NULL;
+    return i >= 0 && i < neap_file_count(f) ? f->entry[i].name : NULL;
 }
 
-int neap_file_n_metadata(const neap_file *f) { return (int)f->n_meta; }
+int neap_file_n_metadata(const neap_file *f) { return f ? (int)f->n_meta : 0; }
 
 const char *neap_file_metadata(const neap_file *f, int i, const char **key)
 {
-    if (i < 0 || (size_t)i >= f->n_meta) return NULL;
+    if (i < 0 || i >= neap_file_n_metadata(f)) return NULL;
     if (key) *key = np_json_key(f->meta[i]);
     return np_json_string(np_json_value(f->meta[i]));
 }

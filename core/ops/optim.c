@@ -241,6 +241,9 @@ static bool optim_begin(neap_ctx *c, np_step *j, int n, neap_tensor *const *cons
 {
     j->n = 0;
     j->chunks = 0;
+    for (int k = 0; k < j->n_arrays; k++)
+        if (n < 0 || (n > 0 && !lists[k]))
+            return np_fail(c, NEAP_E_ARG, "the list of %ss is missing", names[k]), false;
     for (int i = 0; i < n; i++) {
         if (!lists[key][i]) continue;
         for (int k = 0; k < j->n_arrays; k++)
@@ -354,6 +357,11 @@ static int refuse_step(neap_ctx *c, const char *outer, int64_t step)
     return finish(c, outer, np_fail(c, NEAP_E_ARG, "step is %lld; the first step is 1", (long long)step));
 }
 
+static int refuse_missing(neap_ctx *c, const char *outer)
+{
+    return finish(c, outer, np_fail(c, NEAP_E_ARG, "the settings are missing"));
+}
+
 int neap_adamw_step(neap_ctx *c, const neap_adamw *o, int n, neap_tensor *const *params,
                     neap_tensor *const *grads, neap_tensor *const *m, neap_tensor *const *v,
                     neap_tensor *const *v_max)
@@ -361,6 +369,7 @@ int neap_adamw_step(neap_ctx *c, const neap_adamw *o, int n, neap_tensor *const 
     if (np_pending(c)) return -1;
     const char *outer = c->op_name;
     c->op_name = "adamw_step";
+    if (!o) return refuse_missing(c, outer);
     if (o->step < 1) return refuse_step(c, outer, o->step);
     double c1 = 1 - pow(o->beta1, (double)o->step), c2 = 1 - pow(o->beta2, (double)o->step);
     np_step j = {.kind = NP_STEP_ADAMW,
@@ -381,6 +390,7 @@ int neap_sgd_step(neap_ctx *c, const neap_sgd *o, int n, neap_tensor *const *par
     if (np_pending(c)) return -1;
     const char *outer = c->op_name;
     c->op_name = "sgd_step";
+    if (!o) return refuse_missing(c, outer);
     bool momentum = bufs && o->momentum != 0;
     if (!bufs && o->momentum != 0)
         return finish(c, outer,
@@ -402,6 +412,7 @@ int neap_rmsprop_step(neap_ctx *c, const neap_rmsprop *o, int n, neap_tensor *co
     if (np_pending(c)) return -1;
     const char *outer = c->op_name;
     c->op_name = "rmsprop_step";
+    if (!o) return refuse_missing(c, outer);
     np_step j = {.kind = NP_STEP_RMSPROP,
                  .n_arrays = 3 + !!bufs + !!means,
                  .writes = 1 | 4 | 8 | 16,
@@ -419,6 +430,7 @@ int neap_adagrad_step(neap_ctx *c, const neap_adagrad *o, int n, neap_tensor *co
     if (np_pending(c)) return -1;
     const char *outer = c->op_name;
     c->op_name = "adagrad_step";
+    if (!o) return refuse_missing(c, outer);
     if (o->step < 1) return refuse_step(c, outer, o->step);
     np_step j = {.kind = NP_STEP_ADAGRAD,
                  .n_arrays = 3,
@@ -483,6 +495,8 @@ int neap_clip_grad_norm(neap_ctx *c, int n, neap_tensor *const *grads, double ma
     np_step j = {.n_arrays = 1};
     neap_tensor *const *const lists[] = {grads};
     static const char *const names[] = {"clipped gradient"};
+    double unread;
+    if (!norm) norm = &unread;
     *norm = 0;
     bool ok = optim_begin(c, &j, n, lists, names, 0);
     if (!ok) return finish(c, outer, false);

@@ -394,9 +394,12 @@ NP_OP(index_put_at_) = {NP_NAMED(index_put_at_),
 /* ---- for hosts */
 
 /* The tensors of positions among ids, after the n_in operands there are; how many operands then. */
-static int collect(neap_tensor *const *ids, int n, neap_tensor **in, int n_in, int64_t *dims)
+static int collect(neap_ctx *c, neap_tensor *const *ids, int n, neap_tensor **in, int n_in, int64_t *dims)
 {
-    for (int d = 0, k = 0; d < n && d < NEAP_MAX_DIMS; d++)
+    if (n > NEAP_MAX_DIMS)
+        np_fail(c, NEAP_E_DIMS, "index: positions for %d dimensions, a tensor has at most %d", n,
+                NEAP_MAX_DIMS);
+    for (int d = 0, k = 0; ids && d < n && d < NEAP_MAX_DIMS; d++)
         if (ids[d]) in[n_in++] = ids[d], dims[k++] = d;
     return n_in;
 }
@@ -405,7 +408,7 @@ neap_tensor *neap_index(neap_ctx *c, neap_tensor *x, neap_tensor *const *ids, in
 {
     neap_tensor *in[1 + NEAP_MAX_DIMS] = {x};
     int64_t dims[NEAP_MAX_DIMS];
-    int n_in = collect(ids, n, in, 1, dims);
+    int n_in = collect(c, ids, n, in, 1, dims);
     if (np_pending(c)) return NULL;
     if (n_in < 2) return np_fail(c, NEAP_E_ARG, "index: no tensor of positions is given");
     return neap_index_at(c, in, n_in, dims, n_in - 1, 0);
@@ -416,7 +419,7 @@ int neap_index_put_(neap_ctx *c, neap_tensor *x, neap_tensor *const *ids, int n,
 {
     neap_tensor *in[2 + NEAP_MAX_DIMS] = {x, v};
     int64_t dims[NEAP_MAX_DIMS];
-    int n_in = collect(ids, n, in, 2, dims);
+    int n_in = collect(c, ids, n, in, 2, dims);
     neap_tensor *y = neap_index_put_at_(c, in, n_in, dims, n_in - 2, accumulate, 0);
     neap_free(neap_keep(y)); /* x itself */
     return y ? 0 : -1;

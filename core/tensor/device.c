@@ -162,7 +162,11 @@ int neap_device_find(neap_ctx *c, const char *name)
         int w = snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "", c->devices[i]->name);
         if (w > 0) at += (size_t)w;
     }
-    np_fail(c, NEAP_E_DEVICE, "there is no device '%.40s'%s%s: this context has %s", name ? name : "(null)",
+    char shown[41]; /* on one line, whatever it is */
+    snprintf(shown, sizeof shown, "%s", name ? name : "(null)");
+    for (char *s = shown; *s; s++)
+        if ((unsigned char)*s < ' ') *s = '?';
+    np_fail(c, NEAP_E_DEVICE, "there is no device '%s'%s%s: this context has %s", shown,
             why[0] ? ", for " : "", why, known);
     return -1;
 }
@@ -192,6 +196,7 @@ int neap_memory_stats(neap_ctx *c, int device, neap_memory *out)
 {
     const np_device *d = np_device_at(c, device);
     if (!d) return -1;
+    if (!out) return np_fail(c, NEAP_E_ARG, "memory_stats: the place for the result is NULL"), -1;
     const np_mem *m = &d->mem;
     size_t size = out->size < sizeof *out ? out->size : sizeof *out;
     neap_memory all = {.live = m->live,

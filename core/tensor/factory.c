@@ -10,6 +10,7 @@
 static neap_tensor *new_on(neap_ctx *c, int ndim, const int64_t *shape, neap_dtype dtype, int device)
 {
     if (np_pending(c)) return NULL;
+    if (ndim > 0 && !shape) return np_fail(c, NEAP_E_ARG, "the shape of %d dimensions is NULL", ndim);
     np_device *d = np_device_at(c, device);
     return d ? np_tensor_new(c, d, dtype, ndim, shape) : NULL;
 }

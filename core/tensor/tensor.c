@@ -33,6 +33,10 @@ static bool shape_bytes(neap_ctx *c, int ndim, const int64_t *shape, neap_dtype 
         np_fail(c, NEAP_E_DIMS, "a tensor has at most %d dimensions, not %d", NEAP_MAX_DIMS, ndim);
         return false;
     }
+    if (ndim > 0 && !shape) {
+        np_fail(c, NEAP_E_ARG, "the shape of %d dimensions is NULL", ndim);
+        return false;
+    }
     for (int i = 0; i < ndim; i++)
         if (shape[i] < 0) {
             np_fail(c, NEAP_E_SHAPE, "size %lld of dimension %d is negative: sizes are 0 or more",
@@ -276,6 +280,13 @@ static bool readable(neap_ctx *c, const neap_tensor *t)
     return t && !np_is_dry(t);
 }
 
+/* Is there a place for the answer? */
+static bool placed(neap_ctx *c, const void *out)
+{
+    if (!out) np_fail(c, NEAP_E_ARG, "the place for the result is NULL");
+    return out != NULL;
+}
+
 /* The one element of t, in `raw` (8 bytes). */
 static bool fetch_item(neap_ctx *c, neap_tensor *t, void *raw)
 {
@@ -293,7 +304,7 @@ static bool fetch_item(neap_ctx *c, neap_tensor *t, void *raw)
 int neap_item(neap_ctx *c, neap_tensor *t, double *out)
 {
     _Alignas(8) unsigned char raw[8];
-    if (!fetch_item(c, t, raw)) return -1;
+    if (!placed(c, out) || !fetch_item(c, t, raw)) return -1;
     *out = np_load_double((neap_dtype)t->dtype, raw);
     return 0;
 }
@@ -301,7 +312,7 @@ int neap_item(neap_ctx *c, neap_tensor *t, double *out)
 int neap_item_int(neap_ctx *c, neap_tensor *t, int64_t *out)
 {
     _Alignas(8) unsigned char raw[8];
-    if (!fetch_item(c, t, raw)) return -1;
+    if (!placed(c, out) || !fetch_item(c, t, raw)) return -1;
     *out = np_load_int((neap_dtype)t->dtype, raw);
     return 0;
 }
@@ -325,6 +336,10 @@ int neap_read(neap_ctx *c, neap_tensor *t, void *dst, size_t bytes)
         return -1;
     }
     if (need == 0) return 0;
+    if (!dst) {
+        np_fail(c, NEAP_E_ARG, "read: the buffer is NULL, but the tensor has %zu bytes", need);
+        return -1;
+    }
     if (t->contiguous) return np_fetch(c, t->st->dev, dst, np_ptr(t), need) ? 0 : -1;
     np_storage st = {.dev = c->devices[0], .data = dst, .bytes = need};
     neap_tensor view = {.c = c, .dtype = t->dtype, .st = &st};
@@ -336,7 +351,7 @@ int neap_read(neap_ctx *c, neap_tensor *t, void *dst, size_t bytes)
 
 int neap_hash(neap_ctx *c, neap_tensor *t, uint64_t *out)
 {
-    if (!readable(c, t)) return -1;
+    if (!placed(c, out) || !readable(c, t)) return -1;
     neap_tensor *host = np_to_host(c, t);
     if (!host) return -1;
     np_hash h;
