@@ -15,11 +15,14 @@ template <int K> struct np_walk {
     {
         for (int k = 0; k < K; k++) offset[k] = 0;
         for (int d = 0; d < ndim; d++) {
-            int64_t rest;
-            if ((uint64_t)(i | size[d]) <= UINT32_MAX) /* 64-bit division is many times slower */
+            int64_t rest, index;
+            if (i <= 0x7fffffff && size[d] <= UINT32_MAX) { /* 64-bit division is many times slower */
                 rest = (uint32_t)i / (uint32_t)size[d];
-            else rest = i / size[d];
-            const int64_t index = i - rest * size[d];
+                index = i - rest * size[d];
+            } else {
+                rest = i / size[d];
+                index = i - rest * size[d];
+            }
             for (int k = 0; k < K; k++) offset[k] += index * stride[k][d];
             i = rest;
         }
