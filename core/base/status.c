@@ -52,16 +52,33 @@ static int open_record(neap_ctx *c, neap_code code)
     return n > 0 ? n : 0;
 }
 
+static void fail(neap_ctx *c, neap_code code, const char *fmt, va_list ap)
+{
+    np_error *e = &c->err;
+    int used = open_record(c, code);
+    int n = vsnprintf(e->message + used, sizeof e->message - (size_t)used, fmt, ap);
+    mend_cut(e->message + used, sizeof e->message - (size_t)used, n);
+}
+
 void *np_fail(neap_ctx *c, neap_code code, const char *fmt, ...)
 {
     if (np_pending(c)) return NULL;
-    np_error *e = &c->err;
-    int used = open_record(c, code);
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(e->message + used, sizeof e->message - (size_t)used, fmt, ap);
+    fail(c, code, fmt, ap);
     va_end(ap);
-    mend_cut(e->message + used, sizeof e->message - (size_t)used, n);
+    for (char *s = c->err.message; *s; s++) /* names out of files, paths, texts of a script */
+        if ((unsigned char)*s < ' ' || *s == 127) *s = '?';
+    return NULL;
+}
+
+void *np_fail_lines(neap_ctx *c, neap_code code, const char *fmt, ...)
+{
+    if (np_pending(c)) return NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    fail(c, code, fmt, ap);
+    va_end(ap);
     return NULL;
 }
 

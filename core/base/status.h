@@ -22,6 +22,9 @@ typedef struct np_error {
 /* Records an error unless one is pending. `fmt` says what, values, rule, remedy; the prefix "neap.<op>: "
  * is added from the running op. Always returns NULL, so that `return np_fail(...)` reads well. */
 void *np_fail(neap_ctx *c, neap_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4), cold));
+/* The message of np_fail is one line, whatever is quoted in it; this one's may have more (both runs of a region). */
+void *np_fail_lines(neap_ctx *c, neap_code code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4), cold));
 
 /* Out of memory: text without allocation. */
 void *np_fail_nomem(neap_ctx *c, size_t bytes) __attribute__((cold));

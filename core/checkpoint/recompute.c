@@ -248,7 +248,7 @@ static bool fail_meta(replay *p, const char *tip, const char *more)
     char was[128], is[128];
     neap_region *r = p->r;
     const np_saved_meta *m = &r->metas[p->bad_at - 1];
-    return np_fail(
+    return np_fail_lines(
         r->c, NEAP_E_META,
         "%s: the recompute saved another tensor at position %zu: %s %s in the forward, %s %s now; the "
         "function depends on something that changed%s%s",
@@ -259,7 +259,7 @@ static bool fail_meta(replay *p, const char *tip, const char *more)
 
 static bool fail_origin(replay *p, const char *tip, const char *more)
 {
-    return np_fail(
+    return np_fail_lines(
         p->r->c, NEAP_E_OPS,
         "%s: what %s saves at position %zu%s%s is made otherwise than in the forward: by other ops, "
         "with other numbers, or out of other tensors; the function depends on something that changed "
@@ -294,11 +294,11 @@ static bool check(replay *p)
     divergence(p, more, sizeof more);
     const char *tip = r->debug ? "" : "; debug = true shows both runs";
     if (r->check >= NEAP_CHECK_OPS && p->log && !p->log->failed && p->log->differs)
-        return np_fail(r->c, NEAP_E_OPS,
-                       "%s: the recompute runs other ops, or the same with other numbers%s%s", r->name, tip,
-                       more);
+        return np_fail_lines(r->c, NEAP_E_OPS,
+                             "%s: the recompute runs other ops, or the same with other numbers%s%s", r->name,
+                             tip, more);
     if (!p->enough && p->count != r->n)
-        return np_fail(
+        return np_fail_lines(
             r->c, NEAP_E_COUNT,
             "%s: the forward saved %zu values, the recompute %zu; the function depends on something that "
             "changed (a global, a branch on data, a cache)%s%s",
@@ -306,7 +306,7 @@ static bool check(replay *p)
     if (p->bad_at) return fail_meta(p, tip, more);
     if (p->strayed_at) return fail_origin(p, tip, more);
     if (p->changed_at)
-        return np_fail(
+        return np_fail_lines(
             r->c, NEAP_E_VALUES,
             "%s: the recompute saved other values at position %zu of %zu; something outside of the function "
             "changed (a captured tensor, a generator, the clock)%s%s",

@@ -162,11 +162,7 @@ int neap_device_find(neap_ctx *c, const char *name)
         int w = snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "", c->devices[i]->name);
         if (w > 0) at += (size_t)w;
     }
-    char shown[41]; /* on one line, whatever it is */
-    snprintf(shown, sizeof shown, "%s", name ? name : "(null)");
-    for (char *s = shown; *s; s++)
-        if ((unsigned char)*s < ' ') *s = '?';
-    np_fail(c, NEAP_E_DEVICE, "there is no device '%s'%s%s: this context has %s", shown,
+    np_fail(c, NEAP_E_DEVICE, "there is no device '%.40s'%s%s: this context has %s", name ? name : "(null)",
             why[0] ? ", for " : "", why, known);
     return -1;
 }

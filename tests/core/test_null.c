@@ -36,6 +36,7 @@ static void test_no_place(void **state)
     REFUSED("E-ARG", neap_index(c, x, NULL, 1));
     REFUSED("E-DIMS", neap_index(c, x, (neap_tensor *[9]){0}, 9));
     REFUSED("E-DEVICE", neap_device_find(c, "two\nlines"));
+    REFUSED("E-IO", neap_load(c, "/no/two\nlines"));
     neap_free(x);
 }
 
