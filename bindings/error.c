@@ -80,6 +80,8 @@ int nl_error(lua_State *L, nl_state *st, neap_code code, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    for (char *s = text; *s; s++) /* one line, whatever string of the script is quoted */
+        if ((unsigned char)*s < ' ' || *s == 127) *s = '?';
     return raise_text(L, st, text, code);
 }
 

@@ -27,6 +27,7 @@ util.module_path = nil
 -- @param text a format string: what, values, rule, remedy
 function util.fail(code, text, ...)
   if select("#", ...) > 0 then text = text:format(...) end
+  text = text:gsub("%c", "?") -- one line, whatever string of the script is quoted
   local inside = util.module_path and util.module_path() or ""
   error(("%s%s%s [%s]"):format(util.where(), text, inside, code), 0)
 end

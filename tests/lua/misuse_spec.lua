@@ -467,4 +467,19 @@ describe("what would do nothing, or the wrong thing, without a word", function()
     says("dimension 1 is negative", "E-SHAPE", neap.ones, -1)
     says("dimension 2 is negative", "E-SHAPE", neap.full, { 1, -1 }, 3)
   end)
+
+  it("an error is one line, whatever string of the script it quotes", function()
+    for _, f in ipairs {
+      function() return neap.zeros("two\nlines") end,
+      function() return neap.zeros(2, { ["two\nlines"] = 1 }) end,
+      function() return neap.zeros(2, { device = "two\nlines" }) end,
+      function() return neap.load("/no/two\nlines") end,
+      function() return neap.profile("two\nlines") end,
+    } do
+      local ok, err = pcall(f)
+      assert.is_false(ok)
+      assert.is_nil(err:find("%c"), err)
+      assert.is_truthy(neap.error_code(err) and err:find("%]$"), err)
+    end
+  end)
 end)
