@@ -35,6 +35,7 @@ static int count(char *why, size_t n)
     return 0;
 }
 
+/* Where something is given back, a failure to enter hinders nothing: addresses and handles say which device it is. */
 static bool enter(np_gpu *gpu) { return NP_TRY(gpu, cudaSetDevice(gpu->index)); }
 
 /* ---- streams and events */
@@ -89,7 +90,8 @@ static void *event_new(void *device)
 
 static void event_free(void *device, void *event)
 {
-    if (enter(static_cast<np_gpu *>(device))) (void)cudaEventDestroy(static_cast<cudaEvent_t>(event));
+    (void)enter(static_cast<np_gpu *>(device));
+    (void)cudaEventDestroy(static_cast<cudaEvent_t>(event));
 }
 
 static bool event_record(void *device, void *event)
@@ -124,11 +126,10 @@ static bool event_time(void *device, void *from, void *to, double *milliseconds)
 static void close_device(void *device)
 {
     np_gpu *gpu = static_cast<np_gpu *>(device);
-    if (enter(gpu)) {
-        np_lt_close(gpu);
-        for (int i = 0; i < gpu->n_streams; i++) (void)cudaStreamDestroy(gpu->all[i]);
-        if (gpu->moment) (void)cudaEventDestroy(gpu->moment);
-    }
+    (void)enter(gpu);
+    np_lt_close(gpu);
+    for (int i = 0; i < gpu->n_streams; i++) (void)cudaStreamDestroy(gpu->all[i]);
+    if (gpu->moment) (void)cudaEventDestroy(gpu->moment);
     delete gpu;
 }
 
@@ -161,7 +162,8 @@ static void *allocate(void *device, size_t bytes)
 static void release(void *device, void *p, size_t)
 {
     np_gpu *gpu = static_cast<np_gpu *>(device);
-    if (enter(gpu)) (void)NP_TRY(gpu, cudaFree(p));
+    (void)enter(gpu);
+    (void)NP_TRY(gpu, cudaFree(p));
 }
 
 static bool synchronize(void *device)
@@ -185,7 +187,8 @@ static void *host_alloc(void *device, size_t bytes)
 static void host_free(void *device, void *p, size_t)
 {
     np_gpu *gpu = static_cast<np_gpu *>(device);
-    if (enter(gpu)) (void)NP_TRY(gpu, cudaFreeHost(p));
+    (void)enter(gpu);
+    (void)NP_TRY(gpu, cudaFreeHost(p));
 }
 
 static bool copy_later(void *device, int stream, void *dst, const void *src, size_t bytes, bool to_device)
