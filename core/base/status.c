@@ -133,11 +133,9 @@ void neap_fail(neap_ctx *c, neap_code code, const char *message, void *value)
     e->value = value;
 }
 
-int np_call_fn(neap_ctx *c, neap_fn fn, neap_values *v)
+int np_refuse_results(neap_ctx *c, neap_values *v)
 {
-    int status = fn.call(c, fn.user, v);
-    if (v->n_out >= 0 && v->n_out <= NEAP_MAX_RESULTS) return status;
     np_fail(c, NEAP_E_ARG, "a callback returned %d results: it must be 0 to %d", v->n_out, NEAP_MAX_RESULTS);
     v->n_out = 0;
-    return status ? status : 1;
+    return 1;
 }

@@ -28,8 +28,14 @@ void *np_fail_lines(neap_ctx *c, neap_code code, const char *fmt, ...)
 
 /* Out of memory: text without allocation. */
 void *np_fail_nomem(neap_ctx *c, size_t bytes) __attribute__((cold));
-/* Calls a host's function; 0, or what it returned. More results than there is room for are an error, and none. */
-int np_call_fn(neap_ctx *c, neap_fn fn, neap_values *v);
+/* Calls a host's function; 0, or what it returned. More results than there is room for are an error, and none.
+ * Inline: as a call, it made the frame of the backward loop larger. */
+int np_refuse_results(neap_ctx *c, neap_values *v) __attribute__((cold));
+static inline int np_call_fn(neap_ctx *c, neap_fn fn, neap_values *v)
+{
+    int status = fn.call(c, fn.user, v);
+    return v->n_out >= 0 && v->n_out <= NEAP_MAX_RESULTS ? status : np_refuse_results(c, v);
+}
 
 /* Drops the pending error: what failed can be done without (a diagnosis; the rest of a recompute that has all it
  * needs). `before` is what was pending when it began, NULL: nothing. Counted in c->forgiven, so that the tests of
