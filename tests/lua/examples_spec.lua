@@ -59,6 +59,9 @@ describe("examples", function()
     if not have((os.getenv "NEAP_BUILD" or "build") .. "/libneap-cudaemu.so") then
       return pending "the emulated device is not built"
     end
+    if os.getenv "NEAP_TEST_VALGRIND" then
+      return pending "the emulated device switches stacks by itself, which valgrind does not follow"
+    end
     local found, problem = pcall(require("neap").data.fashion_mnist, "train")
     if not found then return pending(problem) end
     local text, why = run("on_device", "cudaemu")
