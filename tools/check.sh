@@ -57,7 +57,7 @@ header() { # the public headers are C99, C11 and C++17, each alone
 
 op_table() { make $jobs op-table; }
 device_table() { make $jobs device-table; }
-symbols() { tools/check_symbols.sh build; }
+symbols() { make $jobs CC=gcc build && tools/check_symbols.sh build; }
 includes() { lua5.4 tools/check_includes.lua; }
 lua_style() { luacheck -q --no-color . && echo "no warning"; }
 c_style() {
@@ -66,7 +66,7 @@ c_style() {
     [ -z "$off" ] || { echo "$off"; echo "$(echo "$off" | wc -l) files differ from clang-format's"; return 1; }
     echo "$(echo "$list" | wc -l) files as clang-format has them"
 }
-gates() { tools/callgrind.sh build && echo "every gate kept"; }
+gates() { make $jobs CC=gcc all-tests && tools/callgrind.sh build && echo "every gate kept"; }
 
 # Both suites under ASan, UBSan and LeakSanitizer.
 sanitizers() {
