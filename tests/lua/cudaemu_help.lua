@@ -27,47 +27,53 @@ local function list_of(t)
   return type(list) == "table" and list or { list }
 end
 
-local function near(a, b, tolerance, smallest)
+-- What a tolerance is a part of: a value here and there, in numbers of 0.001, or 1, at least; or as of neap.allclose,
+-- whose rtol and atol are the same.
+local function or_little(a, b) return math.max(math.abs(a), math.abs(b), 1e-3) end
+function M.or_one(a, b) return math.max(math.abs(a), math.abs(b), 1) end
+function M.and_one(a) return math.abs(a) + 1 end
+
+local function near(a, b, tolerance, size)
   if a == b then return a ~= 0 or tolerance > 0 or 1 / a == 1 / b end
   if a ~= a and b ~= b then return true end
   if type(a) ~= "number" or tolerance == 0 or a ~= a or b ~= b then return false end
-  return math.abs(a - b) <= tolerance * math.max(math.abs(a), math.abs(b), smallest)
+  return math.abs(a - b) <= tolerance * size(a, b)
 end
 
 --- Are both results the same in dtype, shape and values? tolerance: relative; 0 is bit for bit, signs of zeros too.
--- smallest: what counts as the size of smaller values; 1e-3 by default.
-function M.compare(what, want, got, tolerance, smallest)
+-- size: M.or_one, M.and_one; by default the larger value, or 1e-3.
+function M.compare(what, want, got, tolerance, size)
   assert.equal(M.device, got.device, what)
   assert.equal(want.dtype, got.dtype, what)
   assert.equal(tostring(want.shape), tostring(got.shape), what)
   local a, b = list_of(want), list_of(got)
   for i = 1, #a do
-    if not near(a[i], b[i], tolerance, smallest or 1e-3) then
+    if not near(a[i], b[i], tolerance, size or or_little) then
       error(("%s: element %d is %s, on the CPU %s"):format(what, i, b[i], a[i]), 3)
     end
   end
 end
 
 --- fn(on), whose `on` moves a tensor to the device in question, gives the same results on both, and no op of it is
--- staged through the CPU. tolerance and smallest: as of compare; 0 by default.
-function M.same(what, fn, tolerance, smallest)
+-- staged through the CPU. tolerance and size: as of compare; 0 by default.
+function M.same(what, fn, tolerance, size)
   local want = table.pack(fn(M.here))
   neap.counters(true)
   local got = table.pack(fn(M.there))
   for op, c in pairs(neap.counters()) do
     if c.staged then error(what .. ": " .. op .. " ran on the CPU", 2) end
   end
-  for i = 1, want.n do M.compare(what, want[i], got[i], tolerance or 0, smallest) end
+  for i = 1, want.n do M.compare(what, want[i], got[i], tolerance or 0, size) end
 end
 
---- f of the tensors, here and there: the same within rtol of values, or of 1 where they are smaller.
+--- f of the tensors, here and there: the same within rtol of values and of 1.
 function M.same_of(what, rtol, f, ...)
   local all = { ... }
   M.same(what, function(on)
     local moved = {}
     for i, t in ipairs(all) do moved[i] = on(t) end
     return f(table.unpack(moved))
-  end, rtol, 1)
+  end, rtol, M.and_one)
 end
 
 --- fn(on) fails on both devices with this code, in the same words.

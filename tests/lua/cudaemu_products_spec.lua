@@ -24,7 +24,7 @@ local function same(what, f)
     if type(c) == "table" then assert.equal(0, c.staged or 0, what .. ": staged " .. op) end
   end
   local after = cuda.properties(device)
-  help.compare(what, want, got, rtol[want.dtype] or 0, 1)
+  help.compare(what, want, got, rtol[want.dtype] or 0, help.and_one)
   return after.product_plans + after.product_hits - before.product_plans - before.product_hits
 end
 
