@@ -29,12 +29,13 @@ translate.names = {
   -- memory, gradients, parts
   reset_peak_memory_stats = "neap.reset_peak()", max_memory_allocated = "neap.memory_stats().peak",
   memory_allocated = "neap.memory_stats().live", autograd = "neap.grad, neap.backward and neap.Function",
+  inference_mode = "neap.no_grad(fn)",
   functional = "x:relu() or neap.relu(x) for ops, nn.mse_loss and the like for losses",
   utils = "optim.clip_grad_norm_ for gradients, data.loader for batches",
   -- modules
   ModuleList = "a list of modules in a field", ModuleDict = "a list of modules in a field, or a field for each",
   ParameterList = "a list of nn.Parameter in a field",
-  Conv1d = "a module of your own, of x:unfold(...) and x:matmul(w)", inference_mode = "neap.no_grad(fn)",
+  Conv1d = "a module of your own, of x:unfold(...) and x:matmul(w)",
   Conv2d = "a module of your own, of x:unfold(...) and x:matmul(w)",
   MaxPool2d = "x:unfold(...) and x:amax(dims)", AvgPool2d = "x:unfold(...) and x:mean(dims)",
   BatchNorm1d = "a module of your own, of x:var_mean(1) and buffers",

@@ -189,6 +189,13 @@ function util.part(name, t, other, hidden)
   return setmetatable(t, mt)
 end
 
+--- The first name among the elements of a list, where it would be lost; nil: there is none. table.pack's n is none.
+function util.stray_name(list)
+  for key in pairs(list) do
+    if type(key) == "string" and key ~= "n" then return key end
+  end
+end
+
 --- The type of a value in words a person uses: "a tensor", "nil", "a table".
 function util.kind(v)
   local t = type(v)

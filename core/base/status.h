@@ -29,7 +29,7 @@ void *np_fail_lines(neap_ctx *c, neap_code code, const char *fmt, ...)
 /* Out of memory: text without allocation. */
 void *np_fail_nomem(neap_ctx *c, size_t bytes) __attribute__((cold));
 /* Calls a host's function; 0, or what it returned. More results than there is room for are an error, and none.
- * Inline: as a call, it made the frame of the backward loop larger. */
+ * Inline: as a call, it cost a step of the backward loop three instructions (tools/callgrind.sh). */
 int np_refuse_results(neap_ctx *c, neap_values *v) __attribute__((cold));
 static inline int np_call_fn(neap_ctx *c, neap_fn fn, neap_values *v)
 {

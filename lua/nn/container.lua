@@ -12,10 +12,9 @@ function Sequential:init(...)
   local n = select("#", ...)
   if n == 1 and type(first) == "table" and not util.callable(first) then
     list, n = first, #first
-    for key in pairs(first) do
-      if type(key) == "string" and key ~= "n" then
-        util.fail("E-ARG", "nn.Sequential: the list of parts holds the name '%s'; parts stand by position only", key)
-      end
+    local name = util.stray_name(first)
+    if name then
+      util.fail("E-ARG", "nn.Sequential: the list of parts holds the name '%s'; parts stand by position only", name)
     end
   end
   for i = 1, n do

@@ -18,11 +18,10 @@ local function check_list(who, params)
   if type(params) ~= "table" or got == "a module" then
     util.fail("E-ARG", "%s: needs a list of parameters, got %s; model:parameters() makes one", who, got)
   end
-  for key in pairs(params) do
-    if type(key) == "string" and key ~= "n" then
-      util.fail("E-ARG", "%s: needs a list of parameters, got a table with the name '%s'; model:parameters() makes one",
-        who, key)
-    end
+  local name = util.stray_name(params)
+  if name then
+    util.fail("E-ARG", "%s: needs a list of parameters, got a table with the name '%s'; model:parameters() makes one",
+      who, name)
   end
 end
 

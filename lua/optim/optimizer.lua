@@ -42,11 +42,10 @@ end
 
 -- An option among the elements would be lost.
 local function only_list(who, params)
-  for key in pairs(params) do
-    if type(key) == "string" and key ~= "n" then
-      util.fail("E-ARG", "%s: the list of parameters holds the key '%s': options come after it in a table of their own",
-        who, key)
-    end
+  local name = util.stray_name(params)
+  if name then
+    util.fail("E-ARG", "%s: the list of parameters holds the key '%s': options come after it in a table of their own",
+      who, name)
   end
 end
 

@@ -259,12 +259,47 @@ static bool copies(neap_ctx *c, int device)
 }
 static void test_copies(void **state) { (void)state, each_call_fails(copies); }
 
+/* Two moments, and the time between them. */
+static bool times(neap_ctx *c, int device)
+{
+    void *from = neap_x_event_new(c, device), *to = from ? neap_x_event_new(c, device) : NULL;
+    double ms = -1;
+    const bool ok = to && neap_x_event_record(c, device, from) && neap_x_event_record(c, device, to) &&
+                    neap_x_event_time(c, device, from, to, &ms) && ms >= 0;
+    if (from) neap_x_event_free(c, device, from);
+    if (to) neap_x_event_free(c, device, to);
+    return ok;
+}
+static void test_events(void **state) { (void)state, each_call_fails(times); }
+
+/* The time of a moment that never was is an error with what CUDA says of it, and no time. */
+static void test_unrecorded(void **state)
+{
+    (void)state;
+    if (!fail_at) skip();
+    neap_ctx *c = open_ctx("", 1);
+    const int device = neap_device_find(c, "cudaemu");
+    void *from = neap_x_event_new(c, device), *to = neap_x_event_new(c, device);
+    double ms = -1;
+    assert_true(from && to && neap_x_event_record(c, device, from));
+    assert_false(neap_x_event_time(c, device, from, to, &ms));
+    assert_int_equal(neap_error(c), NEAP_E_DEVICE);
+    assert_non_null(strstr(neap_error_message(c), "cudaErrorInvalidResourceHandle"));
+    assert_true(ms == -1);
+    neap_clear_error(c);
+    neap_x_event_free(c, device, from), neap_x_event_free(c, device, to);
+    neap_ctx_free(c);
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest others[] = {cmocka_unit_test(test_opening), cmocka_unit_test(test_facts),
+    const struct CMUnitTest others[] = {cmocka_unit_test(test_opening),
+                                        cmocka_unit_test(test_facts),
                                         cmocka_unit_test(test_steps_of_parameters),
                                         cmocka_unit_test(test_state_of_another_dtype),
-                                        cmocka_unit_test(test_copies)};
+                                        cmocka_unit_test(test_copies),
+                                        cmocka_unit_test(test_events),
+                                        cmocka_unit_test(test_unrecorded)};
     static const op_mode modes[] = {{"each call of the device fails", test_calls, unless_no_samples, 0}};
     find_emulator(argv[0]);
     const int failed = getenv("NEAP_TEST_OP") ? 0 : cmocka_run_group_tests(others, NULL, NULL);
