@@ -35,26 +35,39 @@ static neap_ctx *volatile core;            /* NULL until neap is loaded; set aft
 static lua_State *const volatile *in_neap; /* the coroutine that used Neap last: a recompute, perhaps */
 static volatile sig_atomic_t requested;    /* an interrupt came and what ran has not ended yet */
 static volatile sig_atomic_t interrupted;  /* at the prompt: the line was given up */
-static bool stopping;        /* an interrupt is unwinding: a resumer that catches it stops too */
-static int n_stops;          /* hooks of this interrupt that raised */
-static char root[PATH_MAX];  /* folder that holds neap/init.lua; "" if not found */
-static char *full_traceback; /* of the last error, for the prompt's .bt */
+static volatile sig_atomic_t returned; /* the next instruction may be the one that marks a value <close> */
+static bool stopping;                  /* an interrupt is unwinding: a resumer that catches it stops too */
+static int n_stops;                    /* hooks of this interrupt that raised */
+static char root[PATH_MAX];            /* folder that holds neap/init.lua; "" if not found */
+static char *full_traceback;           /* of the last error, for the prompt's .bt */
 
 /* ---- interrupts ------------------------------------------------------------------------------------- */
 
-#define EVERY_EVENT (LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT)
+#define EACH_STEP (LUA_MASKRET | LUA_MASKCOUNT)
 
-/* A pcall may catch the error, in a loop: so the hooks stay until what runs has ended. The first ones come after a
- * while, so that <close> handlers are not hit, later ones at once: in whoever caught the one before. Counted
- * instructions only: no hook may fire in the message handler. */
-static void stop_here(lua_State *L, lua_Debug *ar)
+static void stop_here(lua_State *L, lua_Debug *ar);
+
+static void stop_again(lua_State *L, lua_Debug *ar)
 {
     (void)ar;
+    returned = 1;
+    lua_sethook(L, stop_here, EACH_STEP, 1);
+}
+
+/* Raises before an instruction, but never before the one after a return, which may be what marks a guard <close>: the
+ * guard would stay in force. Nor at a call, which may be that of its __close.
+ * A pcall may catch the error, in a loop: so the hooks stay until what runs has ended. The first ones come after a
+ * while, so that <close> handlers are not hit, later ones at once: in whoever caught the one before. */
+static void stop_here(lua_State *L, lua_Debug *ar)
+{
+    const bool wait = returned;
+    returned = ar->event == LUA_HOOKRET;
+    if (requested && (wait || returned)) return;
     lua_sethook(L, NULL, 0, 0);
     if (!requested) return; /* of an interrupt that is over: this coroutine slept then */
     int count = n_stops++ < 3 ? 1000 : 1;
-    lua_sethook(main_state, stop_here, LUA_MASKCOUNT, count);
-    lua_sethook(L, stop_here, LUA_MASKCOUNT, count);
+    lua_sethook(main_state, stop_again, LUA_MASKCOUNT, count);
+    lua_sethook(L, stop_again, LUA_MASKCOUNT, count);
     stopping = true;
     lua_pushliteral(L, "interrupted!");
     lua_error(L);
@@ -73,13 +86,13 @@ static void on_interrupt(int sig)
         raise(sig);
     }
     last = now;
-    requested = 1;
+    requested = returned = 1;
     lua_State *co = running;
     neap_ctx *c = core;
     if (c) neap_cancel(c);
-    if (c && *in_neap != main_state) lua_sethook(*in_neap, stop_here, EVERY_EVENT, 1);
-    if (co && co != main_state) lua_sethook(co, stop_here, EVERY_EVENT, 1);
-    lua_sethook(main_state, stop_here, EVERY_EVENT, 1);
+    if (c && *in_neap != main_state) lua_sethook(*in_neap, stop_here, EACH_STEP, 1);
+    if (co && co != main_state) lua_sethook(co, stop_here, EACH_STEP, 1);
+    lua_sethook(main_state, stop_here, EACH_STEP, 1);
     errno = saved;
 }
 
@@ -138,7 +151,7 @@ static int coroutine_resume(lua_State *L)
     lua_State *co = check_coroutine(L);
     int n = resume(L, co, lua_gettop(L) - 1);
     if (n < 0) {
-        if (stopping) lua_sethook(L, stop_here, EVERY_EVENT, 1);
+        if (stopping) lua_sethook(L, stop_here, EACH_STEP, 1);
         lua_pushboolean(L, 0);
         lua_insert(L, -2);
         return 2;

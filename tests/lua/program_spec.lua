@@ -198,6 +198,19 @@ outer()
     assert.is_truthy(out:find("still here", 1, true), out)
   end)
 
+  it("an interrupt never comes between a guard and its <close>: no gradient mode or scope stays in force", function()
+    local later = "os.execute('p=$PPID; (sleep 0.1; kill -INT $p) &') "
+    local input = ""
+    for _ = 1, 4 do
+      input = input .. later .. "while true do local _ <close> = neap.no_grad() end\n"
+        .. later .. "while true do local _ <close> = neap.scope() local x = neap.ones(3):exp() end\n"
+        .. "print('now', neap.is_grad_enabled(), neap.memory_stats().scopes)\n"
+    end
+    local out, err, status = neap("-i", input)
+    assert.equal(0, status)
+    assert.equal(4, select(2, out:gsub("now\ttrue\t0\n", "")), out .. err)
+  end)
+
   it("SIGINT stops a loop, also inside a coroutine, with exit code 1", function()
     for _, code in ipairs {
       "while true do end",
