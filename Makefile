@@ -334,7 +334,8 @@ install-rock: build
 	for f in $(LUA_FILES:lua/%=%); do install -D -m 644 lua/$$f $(LUADIR)/neap/$$f || exit 1; done
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/neap lib/libneap.so lib/libneap-lua.so lib/libneap.a include/neap.h \
-	  include/neap_ops.h include/neap_lua.h lib/lua/5.4/neapcore.so lib/pkgconfig/neap.pc)
+	  include/neap_ops.h include/neap_lua.h lib/lua/5.4/neapcore.so lib/pkgconfig/neap.pc \
+	  share/man/man1/neap.1)
 	rm -rf $(INSTALL_LUA)
 clean:
 	rm -rf build build-*
