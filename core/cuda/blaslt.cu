@@ -200,7 +200,8 @@ bool describe(np_lt *lt, plan *p, const void *bias)
 bool choose(np_lt *lt, plan *p)
 {
     const uint32_t splits = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    const uint8_t *aligned = p->key.aligned;
+    const uint8_t *aligned = p->key.aligned; /* a bias is read as D is written */
+    const uint32_t result = aligned[2] < aligned[3] ? aligned[2] : aligned[3];
     cublasLtMatmulPreference_t want = nullptr;
     cublasLtMatmulHeuristicResult_t best = {};
     int n = 0;
@@ -210,7 +211,7 @@ bool choose(np_lt *lt, plan *p)
                     prefer(lt, want, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, (uint32_t)aligned[1]) &&
                     prefer(lt, want, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, (uint32_t)aligned[0]) &&
                     prefer(lt, want, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (uint32_t)aligned[2]) &&
-                    prefer(lt, want, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, (uint32_t)aligned[2]) &&
+                    prefer(lt, want, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, result) &&
                     lt->f.cublasLtMatmulAlgoGetHeuristic(lt->handle, p->what, p->b, p->a, p->c, p->c, want, 1,
                                                          &best, &n) == CUBLAS_STATUS_SUCCESS;
     (void)lt->f.cublasLtMatmulPreferenceDestroy(want);

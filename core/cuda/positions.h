@@ -76,9 +76,7 @@ static inline bool np_as(const np_call *k, const np_operand *o, int dtype, np_op
                        typedef typename decltype(t)::type T;
                        const T v = o->dtype >= NEAP_INT64 ? np_store<T>::from(o->integer)
                                                           : np_store<T>::from(o->number);
-                       return NP_TRY(np_gpu_of(k),
-                                     cudaMemcpyAsync(as->data, &v, sizeof v, cudaMemcpyHostToDevice,
-                                                     np_gpu_of(k)->stream));
+                       return np_fill(k->device, as, &v); /* v goes by value: a copy might read it later */
                    })) == 0;
 }
 /* The operand itself if it is contiguous, else a copy in scratch memory. NULL: fail has been called. */
