@@ -347,8 +347,10 @@ static bool test_errors()
     ok &= is("the last error after that", cudaGetLastError(), cudaSuccess);
     ok &= is("too much memory", cudaMalloc(&p, (size_t)1 << 50), cudaErrorMemoryAllocation);
     TRY(cudaMalloc(&p, sizeof host));
+#ifndef __CUDACC__ /* a GPU may do anything then */
     ok &= is("a copy in the wrong direction", cudaMemcpy(host, p, sizeof host, cudaMemcpyHostToDevice),
              cudaErrorInvalidValue);
+#endif
     TRY(cudaFree(p));
     (void)cudaGetLastError();
     return ok;

@@ -88,8 +88,8 @@ local function unary(ops, dtypes, list, exact)
           local y = layouts[layout](list_for(dtype, list), dtype, there)
           local want = x[name](x, table.unpack(args))
           local got = unstaged(what, y[name], y, table.unpack(args))
-          -- gelu of negatives is a difference of numbers near 1, on both sides: in float it is right to ulps of those
-          local size = name == "gelu" and want.dtype == "float32" and emu.or_one or nil
+          -- gelu of negatives is a difference of numbers near 1, on both sides: it is right to ulps of those
+          local size = name == "gelu" and not dtype:match "16" and emu.or_one or nil
           compare(what, want, got, exact and 0 or ulps[want.dtype] or 0, size)
         end
       end
@@ -143,7 +143,8 @@ describe("kernels of the emulated device: two operands", function()
   binary({ "add", "mul", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or",
     "logical_xor", "isclose" }, everything, "any", "other", true)
   binary({ "sub" }, numbers, "any", "other", true)
-  binary({ "div", "copysign" }, floats, "any", "other", true)
+  binary({ "div" }, floats, "any", "other", true)
+  binary({ "copysign" }, floats, "any", "unit", true) -- a GPU widens a float16 NaN without its sign
   binary({ "hypot", "atan2", "logaddexp" }, floats, "any", "other")
   binary({ "xlogy", "pow" }, floats, "any", "positive")
   binary({ "floor_divide", "fmod", "remainder" }, numbers, "any", "divisors", true)
@@ -286,12 +287,12 @@ end)
 describe("kernels of the emulated device: random numbers", function()
   local shapes = { { 1 }, { 63 }, { 2, 65 }, { 7, 11, 13 }, {}, { 0, 3 } }
 
-  local function draws(what, fn, tolerance)
+  local function draws(what, fn, tolerance, size)
     it(what, function()
       for _, shape in ipairs(shapes) do
         local want = fn(shape, { device = "cpu", generator = neap.generator(7) })
         local got = unstaged(what, fn, shape, { device = device, generator = neap.generator(7) })
-        compare(what, want, got, tolerance)
+        compare(what, want, got, tolerance, size)
       end
     end)
   end
@@ -300,7 +301,8 @@ describe("kernels of the emulated device: random numbers", function()
   for _, dtype in ipairs(floats) do
     draws("rand of " .. dtype, function(s, o) return neap.rand(s, with(o, dtype)) end, 0)
     draws("randn of " .. dtype, function(s, o) return neap.randn(s, with(o, dtype)) end, ulps[dtype] * 2)
-    draws("normal of " .. dtype, function(s, o) return neap.normal(1, 2, s, with(o, dtype)) end, ulps[dtype] * 4)
+    draws("normal of " .. dtype, function(s, o) return neap.normal(1, 2, s, with(o, dtype)) end, ulps[dtype] * 4,
+      emu.or_one) -- a sum with 1, which may be near 0
     draws("dropout of " .. dtype, function(s, o)
       return neap.ones(s, { device = o.device, dtype = dtype }):dropout(0.3, { generator = o.generator })
     end, 0)
