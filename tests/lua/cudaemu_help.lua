@@ -66,14 +66,16 @@ function M.same(what, fn, tolerance, size)
   for i = 1, want.n do M.compare(what, want[i], got[i], tolerance or 0, size) end
 end
 
---- f of the tensors, here and there: the same within rtol of values and of 1.
+--- f of the tensors, here and there: the same within rtol of values and of 1; or of rtol[2], which is a size.
 function M.same_of(what, rtol, f, ...)
   local all = { ... }
+  local tolerance, size = rtol, M.and_one
+  if type(rtol) == "table" then tolerance, size = table.unpack(rtol) end
   M.same(what, function(on)
     local moved = {}
     for i, t in ipairs(all) do moved[i] = on(t) end
     return f(table.unpack(moved))
-  end, rtol, M.and_one)
+  end, tolerance, size)
 end
 
 --- fn(on) fails on both devices with this code, in the same words.
