@@ -154,11 +154,26 @@ static bool pack_kept(neap_ctx *c, np_sac_kept *k, np_hook_pair *pair, neap_tens
     return true;
 }
 
+/* Does the recompute have what this call is a view of, without running what made it? It was there before the function
+ * ran, or it is kept itself. */
+static bool base_is_kept(const neap_selective *s, const np_sac_entry *e)
+{
+    if (e->out_storages[0] <= s->first_storage) return true;
+    for (const np_sac_entry *b = e; b-- > s->v;)
+        for (int j = 0; j < b->n_out && !b->view && !(np_ops[b->op]->tags & NP_INPLACE); j++)
+            if (b->out_storages[j] == e->out_storages[0]) return b->state == NP_SAC_SAVED;
+    return false;
+}
+
 static bool keep(neap_selective *s, np_sac_entry *e, np_frame *f, int decision)
 {
     neap_ctx *c = s->c;
     np_hook_pair *pair = s->o.respect_hooks ? user_pair(c) : NULL;
     bool to_host = decision == NEAP_MUST_CPU_OFFLOAD || decision == NEAP_PREFER_CPU_OFFLOAD;
+    bool packed = pair && s->o.respect_hooks > 0;
+    bool apart = packed || (to_host && f->n_out > 0 && f->out[0]->st->dev != c->devices[0]);
+    /* What comes back shares memory with nothing: a view is made again instead, so that it stays one. */
+    if (apart && e->view && base_is_kept(s, e)) return true;
     if (pair && s->o.respect_hooks < 0 && !s->warned) {
         s->warned = true;
         np_logf(c, 2,
@@ -168,7 +183,7 @@ static bool keep(neap_selective *s, np_sac_entry *e, np_frame *f, int decision)
     for (int j = 0; j < f->n_out; j++) {
         np_sac_kept *k = &e->kept[j];
         neap_tensor *t = f->out[j];
-        if (pair && s->o.respect_hooks > 0) {
+        if (packed) {
             if (!pack_kept(c, k, pair, t)) return false;
             continue;
         }
@@ -204,15 +219,19 @@ static bool note_uses(neap_selective *s, np_sac_entry *e, const np_frame *f)
     return true;
 }
 
+/* An op that scripts do not see is run again. What writes a changed view into its base has an entry all the same: the
+ * base needs what is written. */
+static bool is_hidden(const np_frame *f) { return (f->op->tags & (NP_INTERNAL | NP_INPLACE)) == NP_INTERNAL; }
+
 /* ---- the recorder */
 
 static bool record_call(neap_ctx *c, void *user, np_frame *f, uint64_t id)
 {
     neap_selective *s = user;
     if (!np_compute_below(f, id)) return false;
-    if (f->op->tags & NP_INTERNAL) return true;
-    bool inplace = (f->op->tags & NP_INPLACE) != 0;
-    int decision = ask(s, f, s->count[f->op->index] + 1);
+    if (is_hidden(f)) return true;
+    bool inplace = (f->op->tags & NP_INPLACE) != 0, internal = (f->op->tags & NP_INTERNAL) != 0;
+    int decision = internal ? NEAP_MUST_RECOMPUTE : ask(s, f, s->count[f->op->index] + 1);
     if (decision < 0) return false;
     bool save = decision != NEAP_MUST_RECOMPUTE && decision != NEAP_PREFER_RECOMPUTE;
     if (save && inplace) {
@@ -391,7 +410,7 @@ static bool replay_call(neap_ctx *c, void *user, np_frame *f, uint64_t id)
 {
     neap_selective *s = user;
     int op = f->op->index;
-    if (f->op->tags & NP_INTERNAL) return np_compute_below(f, id);
+    if (is_hidden(f)) return np_compute_below(f, id);
     if (s->cursor[op] < 0) return fail_unknown(c, s, f);
     np_sac_entry *e = &s->v[s->cursor[op]];
     s->cursor[op] = e->next;
@@ -467,6 +486,7 @@ uint64_t neap_selective_record_begin(neap_ctx *c, neap_selective *s)
     uint64_t id = np_ambient_push(c, NP_AMB_INNER, 0, &s->recorder, "a policy", NULL);
     if (!id) return 0;
     s->recorded = true;
+    s->first_storage = c->next_storage;
     s->region = np_recording_region(c);
     if (s->region) {
         s->refs++;

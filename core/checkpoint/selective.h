@@ -37,6 +37,7 @@ struct neap_selective {
     np_mode recorder, replayer;
     neap_region *region;         /* during the forward */
     struct neap_selective *next; /* of the same region */
+    uint64_t first_storage;      /* storages above this id were made inside */
     np_sac_entry *v;
     size_t n, cap;
     uint64_t *reads; /* storages that the forward read on the host: the recompute will, too */

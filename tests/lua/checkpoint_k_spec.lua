@@ -405,6 +405,43 @@ describe("K: selective", function()
     assert.same({ 0, 0, 0 }, (run(nil, nil)))
   end)
 
+  it("what hooks give back shares no memory: a view of what is there or kept is made again", function()
+    local w = leaf()
+    local function f(t)
+      local h = t:mul(2)
+      h:narrow(1, 1, 1):mul_(0.5)
+      return h:sin() * w:t():unsqueeze(1):squeeze(1)
+    end
+    local function copied(fn, ...)
+      return neap.saved_tensors_hooks(function(t) return t:clone() end, function(t) return t end, fn, ...)
+    end
+    local want, w_want = gradient(f, leaf()), neap.hash(w.grad)
+    for _, list in ipairs { { ops.t, ops.unsqueeze, ops.squeeze }, { ops.mul, ops.narrow, ops.t } } do
+      w.grad = nil
+      local x = leaf()
+      local y = copied(checkpoint, f, with { respect_saved_tensors_hooks = true, policy = list }, x)
+      y:sum():backward()
+      assert.equal(want, neap.hash(x.grad))
+      assert.equal(w_want, neap.hash(w.grad))
+    end
+  end)
+
+  it("a value that nothing needs may be changed through a view; what is written is needed where its base is", function()
+    local function unneeded(t)
+      local h = (t + 1):mul(1)
+      h:narrow(1, 1, 1):mul_(0.5)
+      return (h + 1):sin()
+    end
+    local function needed(t)
+      local h = t:mul(2)
+      h:narrow(1, 1, 1):copy_(t:exp():narrow(1, 1, 1))
+      return h:sin()
+    end
+    for f, kept in pairs { [unneeded] = ops.add, [needed] = ops.exp } do
+      assert.equal(gradient(f, leaf()), gradient(function(t) return sac { kept }(f, t) end, leaf()))
+    end
+  end)
+
   it("a gradient taken inside the function recomputes, and so uses up what the policy has kept", function()
     local function f(t)
       local h = t:exp()

@@ -361,6 +361,39 @@ end
 ]], 4)
   end)
 
+  it("ck-K16 offload of all there is: views stay views, of weights, of inputs, of what is changed in place", function()
+    run([[
+local w = neap.randn({ 20, 20 }, { device = D, requires_grad = true })
+local x = neap.randn({ 20, 20 }, { device = D, requires_grad = true })
+local function f(t)
+  local h = t:t():matmul(w:t()):mul(w[1])
+  h:narrow(1, 1, 5):mul_(0.5)
+  h:view(400):select(1, 3):add_(1)
+  return h:sin():reshape(400):view(20, 20)
+end
+local function gradient(fn)
+  x.grad, w.grad = nil, nil
+  local y = fn(x)
+  forget()
+  y:sum():backward()
+  return neap.hash { x.grad, w.grad }
+end
+local want = gradient(f)
+for _, answer in ipairs { "must_cpu_offload", "prefer_cpu_offload" } do
+  local got = gradient(function(t)
+    return checkpoint.checkpoint(f, { use_reentrant = false, context_fn = function()
+      return checkpoint.create_selective_checkpoint_contexts(function(_, op)
+        return op.name:find "_$" and "prefer_recompute" or answer
+      end)
+    end }, t)
+  end)
+  assert(got == want, answer)
+  -- two products of 400 values; what is changed through a view is a copy of it, of 100 values and of one
+  assert(moved().to_device == (2 * 400 + 100 + 1) * 4, moved().to_device)
+end
+]], 4)
+  end)
+
   it("without pinned memory the copies are made at once", function()
     run([[
 local x = neap.full({ 10, 10 }, 0.5, { device = D, requires_grad = true })
