@@ -39,6 +39,19 @@ static const char *check_path(lua_State *L, nl_state *st, const char *fn)
     return nl_check_text(L, st, 1, fn, "the path");
 }
 
+/* There is nothing else to say: a table that names a device would be ignored. */
+static const char *check_only_path(lua_State *L, nl_state *st, const char *fn)
+{
+    const char *path = check_path(L, st, fn);
+    char got[80];
+    if (!lua_isnoneornil(L, 2))
+        nl_error(L, st, NEAP_E_ARG,
+                 "neap.%s: takes a path, got %s besides; tensors are read to the CPU: move them with "
+                 ":to(device), or a module by load_state_dict",
+                 fn, nl_kind(L, 2, got, sizeof got));
+    return path;
+}
+
 /* Pushes a list of name, value, name, value ... of the metadata option; the strings stay in it. */
 static const char **read_metadata(lua_State *L, nl_state *st, int *n)
 {
@@ -106,7 +119,7 @@ static int save(lua_State *L)
 static int load(lua_State *L)
 {
     nl_state *st = nl_enter(L);
-    const char *path = check_path(L, st, "load");
+    const char *path = check_only_path(L, st, "load");
     nl_maybe_collect(L, st);
     lua_settop(L, 1);
     file_box *b = push_file_box(L, free_file);
@@ -132,7 +145,7 @@ static int load(lua_State *L)
 static int read_idx(lua_State *L)
 {
     nl_state *st = nl_enter(L);
-    const char *path = check_path(L, st, "read_idx");
+    const char *path = check_only_path(L, st, "read_idx");
     nl_maybe_collect(L, st);
     nl_handle *h = nl_new_handle(L, st);
     h->t = neap_keep(neap_read_idx(st->c, path));
@@ -143,7 +156,7 @@ static int read_idx(lua_State *L)
 static int load_npy(lua_State *L)
 {
     nl_state *st = nl_enter(L);
-    const char *path = check_path(L, st, "load_npy");
+    const char *path = check_only_path(L, st, "load_npy");
     nl_maybe_collect(L, st);
     nl_handle *h = nl_new_handle(L, st);
     h->t = neap_keep(neap_load_npy(st->c, path));
@@ -163,7 +176,7 @@ static int save_npy(lua_State *L)
 static int load_npz(lua_State *L)
 {
     nl_state *st = nl_enter(L);
-    const char *path = check_path(L, st, "load_npz");
+    const char *path = check_only_path(L, st, "load_npz");
     nl_maybe_collect(L, st);
     lua_settop(L, 1);
     file_box *b = push_file_box(L, free_npz);

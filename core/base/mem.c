@@ -186,6 +186,16 @@ static void *from_system(np_mem *m, size_t size, int bin)
     return p;
 }
 
+static void *fail_memory(np_mem *m, size_t bytes)
+{
+    if (m->device == 0) return np_fail_nomem(m->c, bytes);
+    return np_fail(
+        m->c, NEAP_E_NOMEM,
+        "out of memory: %s has no %zu bytes left, %lld are in use here; free tensors, or use smaller "
+        "batches or checkpointing",
+        m->name, bytes, (long long)m->live);
+}
+
 typedef enum refusal { NONE, LIVE_LIMIT, RESERVED_LIMIT, NO_MEMORY } refusal;
 
 /* One attempt, in the order of the promises: limit, cache, cap, system; at last what another stream still uses. */
@@ -208,7 +218,7 @@ static _Alignas(64) const unsigned char nothing[64];
 static void *take_block(np_mem *m, size_t bytes, bool limited)
 {
     neap_ctx *c = m->c;
-    if (np_alloc_should_fail(c) || bytes > MAX_BYTES) return np_fail_nomem(c, bytes);
+    if (np_alloc_should_fail(c) || bytes > MAX_BYTES) return fail_memory(m, bytes);
     m->n_alloc++;
     if (m->ready && !m->ready(m, NULL, false)) return NULL;
     if (bytes == 0) return (void *)nothing;
@@ -228,7 +238,7 @@ static void *take_block(np_mem *m, size_t bytes, bool limited)
     case NONE: return p;
     case LIVE_LIMIT: return fail_limit(m, bytes);
     case RESERVED_LIMIT: return fail_reserve(m, bytes);
-    default: return np_fail_nomem(c, bytes);
+    default: return fail_memory(m, bytes);
     }
 }
 

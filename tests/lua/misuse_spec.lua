@@ -17,6 +17,12 @@ describe("files", function()
   local path = os.tmpname()
   teardown(function() os.execute("rm -rf '" .. path .. "'") end)
 
+  it("what reads a file takes a path: a device beside it is refused, not ignored", function()
+    for _, f in ipairs { neap.load, neap.load_npy, neap.load_npz, neap.read_idx } do
+      says(":to(device)", "E-ARG", f, path, { device = "cuda" })
+    end
+  end)
+
   it("a 0 byte in a path or name is refused", function()
     local t = { a = neap.ones(2) }
     refused("E-ARG", neap.save, path .. "\0x", t)
