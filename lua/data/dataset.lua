@@ -60,8 +60,15 @@ function dataset.tensors(...)
     for i, t in ipairs(list) do out[i] = take(t) end
     return table.unpack(out)
   end
-  return object(#list[1], function(i) return each(function(t) return t[i] end) end,
-    function(ids) return each(function(t) return t:index_select(1, ids) end) end, { tensors = list })
+  local function batch(ids)
+    local on = { [ids.device] = ids } -- the positions, where each tensor is
+    return each(function(t)
+      local device = t.device
+      on[device] = on[device] or ids:to(device)
+      return t:index_select(1, on[device])
+    end)
+  end
+  return object(#list[1], function(i) return each(function(t) return t[i] end) end, batch, { tensors = list })
 end
 
 -- One tensor out of the samples' k-th values: tensors are stacked, numbers and booleans become a vector.
