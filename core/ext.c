@@ -165,6 +165,7 @@ bool neap_x_set_data(neap_ctx *c, neap_tensor *t, neap_tensor *src)
     np_tensor_geometry(t, src->ndim, src->shape, src->stride, src->offset);
     np_storage_free(c, old);
     np_storage_set_category(t->st, cat);
+    if (t->ag) np_accumulator_renew(t);
     if (t->ag && t->ag->grad) neap_set_grad(c, t, NULL);
     return true;
 }

@@ -150,6 +150,8 @@ static inline void np_node_drop(struct neap_node *n) /* one reference */
 }
 np_edge np_edge_of(neap_ctx *c,
                    neap_tensor *t); /* strong; accumulator created for leaves; {NULL,0} if none */
+/* t, which has an autograd part, got other data: gradients arrive in its dtype, also through a graph that is there. */
+void np_accumulator_renew(neap_tensor *t);
 /* Gives t the identity (n, out_nr); replaces what it had. */
 void np_replace_identity(neap_tensor *t, struct neap_node *n, int out_nr);
 static inline void np_set_identity(neap_tensor *t, struct neap_node *n, int out_nr)

@@ -68,6 +68,12 @@ static NP_APART bool make_accumulator(neap_ctx *c, neap_tensor *t)
     return t->ag->acc != NULL;
 }
 
+static inline void describe_leaf(struct neap_node *n, const neap_tensor *t)
+{
+    n->meta->dtype = t->dtype, n->meta->ndim = t->ndim, n->meta->device = (uint8_t)t->st->dev->index;
+    memcpy((int64_t *)n->meta->shape, t->shape, sizeof t->shape);
+}
+
 /* The accumulator of t, a leaf that requires grad: one more reference. NULL: no memory. */
 static inline struct neap_node *accumulator(neap_ctx *c, neap_tensor *t)
 {
@@ -77,9 +83,13 @@ static inline struct neap_node *accumulator(neap_ctx *c, neap_tensor *t)
     if (n->refs++ > 0) return n;
     if (!fresh) c->n_nodes++, c->obj_live++; /* it was at rest */
     n->leaf = np_hold_ref(t);
-    n->meta->dtype = t->dtype, n->meta->ndim = t->ndim, n->meta->device = (uint8_t)t->st->dev->index;
-    memcpy((int64_t *)n->meta->shape, t->shape, sizeof t->shape);
+    describe_leaf(n, t);
     return n;
+}
+
+void np_accumulator_renew(neap_tensor *t)
+{
+    if (t->ag->acc) describe_leaf(t->ag->acc, t);
 }
 
 np_edge np_edge_of(neap_ctx *c, neap_tensor *t)

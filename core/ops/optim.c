@@ -190,14 +190,16 @@ static bool has_step(const np_device *d)
 static bool check_array(neap_ctx *c, const neap_tensor *p, const neap_tensor *t, int i, const char *name,
                         bool state)
 {
+    static const char moved[] = "; a model that moves after the first step: "
+                                "opt:load_state_dict(opt:state_dict()) brings the state after it";
     char a[128], b[128];
     if (!t) return np_fail(c, NEAP_E_ARG, "parameter %d has a gradient but no %s", i + c->base, name);
     if (!np_is_float((neap_dtype)t->dtype))
         return np_fail(c, NEAP_E_DTYPE, "the %s of parameter %d is %s; only float tensors are optimized",
                        name, i + c->base, np_dtype_name((neap_dtype)t->dtype));
     if (t->st->dev != p->st->dev)
-        return np_fail(c, NEAP_E_DEVICE, "the %s of parameter %d is on %s, the parameter on %s", name,
-                       i + c->base, t->st->dev->name, p->st->dev->name);
+        return np_fail(c, NEAP_E_DEVICE, "the %s of parameter %d is on %s, the parameter on %s%s", name,
+                       i + c->base, t->st->dev->name, p->st->dev->name, state ? moved : "");
     if (!has_step(t->st->dev))
         return np_fail(c, NEAP_E_NOKERNEL, "the %s of parameter %d is on %s, where this step has no kernel",
                        name, i + c->base, t->st->dev->name);
@@ -205,8 +207,9 @@ static bool check_array(neap_ctx *c, const neap_tensor *p, const neap_tensor *t,
     for (int d = 0; fits && d < p->ndim; d++) fits = t->shape[d] == p->shape[d];
     if (!fits)
         return np_fail(c, t->dtype == p->dtype ? NEAP_E_SHAPE : NEAP_E_DTYPE,
-                       "the %s of parameter %d is %s, the parameter is %s", name, i + c->base,
-                       np_tensor_text(a, sizeof a, t), np_tensor_text(b, sizeof b, p));
+                       "the %s of parameter %d is %s, the parameter is %s%s", name, i + c->base,
+                       np_tensor_text(a, sizeof a, t), np_tensor_text(b, sizeof b, p),
+                       state && t->dtype != p->dtype ? moved : "");
     if (np_overlaps_itself(t) && strcmp(name, "gradient") != 0)
         return np_fail(c, NEAP_E_OVERLAP, "elements of the %s of parameter %d share memory; clone it", name,
                        i + c->base);

@@ -261,15 +261,22 @@ function Module:requires_grad_(on)
   return self
 end
 
---- Moves parameters and buffers to a device, or converts the floating-point ones to a dtype, in place:
--- optimizers and ties go on holding the same tensors.
-function Module:to(target)
+--- Moves parameters with their gradients, and buffers, to a device, or converts the floating-point ones to a dtype, in
+-- place: optimizers and ties go on holding the same tensors. The state of an optimizer that has made a step stays where
+-- it is; opt:load_state_dict(opt:state_dict()) brings it after.
+function Module:to(target, ...)
   fields_of(self, "to")
+  if type(target) ~= "string" or ... ~= nil then
+    util.fail("E-ARG", 'Module:to: takes one name, of a device or a dtype, got %s; m:to("cpu"):to("float32") does both',
+      type(target) ~= "string" and util.kind(target) or "two")
+  end
   local dtype = neap.dtypes[target] ~= nil
   walk(self, function(kind, _, t)
     if kind == "module" or dtype and not t:is_floating_point() then return end
     local scope <close> = scope_begin()
+    local grad = t.grad -- set_data lets go of it
     neap.set_data(t, t:detach():to(target))
+    if grad then t.grad = neap.set_data(grad:detach(), grad:detach():to(target)) end -- it is counted as before
     return scope_end(scope)
   end, 1, "", {})
   return self

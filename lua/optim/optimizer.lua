@@ -141,9 +141,9 @@ function methods:step(...)
   end
   local scope <close> = neap.scope_begin()
   local hidden = getmetatable(self).hidden
-  hidden.steps = hidden.steps + 1
+  local number = hidden.steps + 1 -- counts go up when a step is done: an update may refuse
   for _, group in ipairs(self.groups) do
-    local lr = lr_at(group.lr, hidden.steps)
+    local lr = lr_at(group.lr, number)
     -- Buckets of equal step count: one call each.
     local buckets, order = {}, {}
     for _, p in ipairs(group.params) do
@@ -154,19 +154,24 @@ function methods:step(...)
           state.step = 0
           hidden.state[p] = state
         end
-        state.step = state.step + 1
-        local bucket = buckets[state.step]
+        local step = state.step + 1
+        local bucket = buckets[step]
         if not bucket then
           bucket = { params = {}, states = {} }
-          buckets[state.step] = bucket
-          order[#order + 1] = state.step
+          buckets[step] = bucket
+          order[#order + 1] = step
         end
         bucket.params[#bucket.params + 1] = p
         bucket.states[#bucket.states + 1] = state
       end
     end
-    for _, step in ipairs(order) do hidden.class.update(group, lr, step, buckets[step].params, buckets[step].states) end
+    for _, step in ipairs(order) do
+      local bucket = buckets[step]
+      hidden.class.update(group, lr, step, bucket.params, bucket.states)
+      for _, state in ipairs(bucket.states) do state.step = step end
+    end
   end
+  hidden.steps = number
   return neap.scope_end(scope)
 end
 
@@ -198,7 +203,13 @@ function methods:state_dict()
   return dict
 end
 
---- Restores what state_dict gave. The parameters must be as many, in the same order and of the same shapes.
+-- May a step use this state of p? Not where the model has moved or changed its dtype since.
+local function fits(state, p)
+  return state.device == p.device and (state.dtype == p.dtype or state.dtype == "float32")
+end
+
+--- Restores what state_dict gave. The parameters must be as many, in the same order and of the same shapes. After a
+-- model:to(device) between two steps, opt:load_state_dict(opt:state_dict()) brings the state after it.
 function methods:load_state_dict(dict)
   local hidden = getmetatable(self).hidden
   local class = hidden.class
@@ -244,9 +255,11 @@ function methods:load_state_dict(dict)
         local state = hidden.state[p] or {}
         state.step = given.step
         for _, name in ipairs(class.tensors) do
+          local own = state[name]
           if given[name] then
-            state[name] = state[name] or Optimizer.buffer(p)
-            if state[name] ~= given[name] then state[name]:copy_(given[name]) end
+            if not own or not fits(own, p) then own = Optimizer.buffer(p) end
+            if own ~= given[name] then own:copy_(given[name]) end
+            state[name] = own
           end
         end
         hidden.state[p] = state

@@ -172,6 +172,30 @@ describe("classes", function()
 end)
 
 describe("state", function()
+  it("to(dtype) between two backwards: gradients come along and arrive in it; the optimizer can follow", function()
+    local m = nn.Linear(2, 3)
+    local opt = neap.optim.AdamW(m:parameters(), { lr = 0.1 })
+    local first = m(neap.ones(1, 2)):sum() -- its graph lives on
+    first:backward()
+    opt:step()
+    for _, dtype in ipairs { "float64", "float32", "float64" } do
+      local before = m.bias.grad:totable()
+      local bytes = neap.memory_stats().by.grad / (dtype == "float64" and 1 or 2)
+      m:to(dtype)
+      assert.equal(dtype, m.bias.grad.dtype)
+      assert.is_true(neap.equal(m.bias.grad, before))
+      collectgarbage()
+      assert.equal(bytes, neap.memory_stats().by.grad / (dtype == "float64" and 2 or 1)) -- and counted as gradients
+      opt:zero_grad()
+      m(neap.ones({ 1, 2 }, { dtype = dtype })):square():sum():backward()
+      for _, p in ipairs(m:parameters()) do assert.equal(dtype, p.grad.dtype) end
+      opt:load_state_dict(opt:state_dict())
+      opt:step()
+    end
+    assert.equal(4, opt:state_dict().state[1].step)
+    assert.truthy(first)
+  end)
+
   local function net() return nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)) end
 
   it("is copied by load_state_dict, and pairs keeps the order", function()
