@@ -426,6 +426,29 @@ static int op_any(lua_State *L)
     return call_by_schema(L, st, lua_touserdata(L, lua_upvalueindex(OP_UPVALUE)));
 }
 
+/* The string at idx as to() reads it: 0 a dtype, 1 a device. What is near neither, or no string, is refused. */
+static int to_what(lua_State *L, nl_state *st, int idx)
+{
+    neap_dtype d;
+    char got[80];
+    const char *s = lua_type(L, idx) == LUA_TSTRING ? lua_tostring(L, idx) : NULL;
+    if (!s)
+        return nl_error(
+            L, st, NEAP_E_ARG,
+            "neap.to: takes the name of a dtype or a device, \"float32\" or \"cuda:0\", or {dtype =, "
+            "device =}; got %s%s",
+            nl_kind(L, idx, got, sizeof got),
+            nl_handle_at(L, st, idx) ? "; y.device and y.dtype are names" : "");
+    if (neap_x_dtype_parse(s, &d)) return 0;
+    if (strchr(s, ':') || !strcmp(s, "cpu") || !strncmp(s, "cuda", 4)) return 1;
+    const char *names[NEAP_N_DTYPES];
+    for (int i = 0; i < NEAP_N_DTYPES; i++) names[i] = neap_dtype_name((neap_dtype)i);
+    if (nl_translate(L, st, "dtypes", s) || nl_nearest(s, names, NEAP_N_DTYPES)) return 0;
+    return nl_error(
+        L, st, NEAP_E_ARG,
+        "neap.to: '%s' is neither a dtype, as \"float32\", nor a device, as \"cpu\" or \"cuda:0\"", s);
+}
+
 /* to(x, dtype or device, ...): strings by position, or the options of the schema. */
 static int op_to(lua_State *L)
 {
@@ -435,15 +458,10 @@ static int op_to(lua_State *L)
     np_frame f = {.op = op->op, .in = in, .n_in = 1};
     int n = lua_gettop(L);
     nl_maybe_collect(L, st);
-    if (n < 2 || lua_type(L, 2) != LUA_TSTRING) return call_by_schema(L, st, op);
+    if (n < 2 || lua_isnil(L, 2) || (n == 2 && nl_is_options(L, 2))) return call_by_schema(L, st, op);
     in[0] = nl_check_tensor(L, st, 1, "to", "argument 'x'");
     for (int i = 2; i <= n; i++) {
-        neap_dtype d;
-        if (lua_type(L, i) == LUA_TSTRING && neap_x_dtype_parse(lua_tostring(L, i), &d))
-            f.attr[0] = (np_attr){.i = d, .has = 1};
-        else if (lua_type(L, i) == LUA_TSTRING && !strchr(lua_tostring(L, i), ':') &&
-                 strcmp(lua_tostring(L, i), "cpu") && strncmp(lua_tostring(L, i), "cuda", 4))
-            nl_check_dtype(L, st, i, "to");
+        if (to_what(L, st, i) == 0) f.attr[0] = (np_attr){.i = nl_check_dtype(L, st, i, "to"), .has = 1};
         else f.attr[1] = (np_attr){.i = nl_check_device(L, st, i, "to"), .has = 1};
     }
     return call_frame(L, st, op, &f, in, NULL, 0);

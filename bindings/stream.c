@@ -34,6 +34,15 @@ static event *check_event(lua_State *L, nl_state *st, int idx, const char *metho
     return e;
 }
 
+/* `what` takes so many arguments, itself among them; one more would be lost. */
+static void check_count(lua_State *L, nl_state *st, int most, const char *what, const char *instead)
+{
+    char got[80];
+    if (lua_gettop(L) > most && !lua_isnil(L, most + 1))
+        nl_error(L, st, NEAP_E_ARG, "neap.cuda.%s, got %s, too%s", what,
+                 nl_kind(L, most + 1, got, sizeof got), instead);
+}
+
 /* The device at 1, of the plug-in "cuda" where none is given. */
 static int device_at(lua_State *L, nl_state *st, const char *fn)
 {
@@ -112,6 +121,12 @@ static int stream_query(lua_State *L)
 static int stream_wait(lua_State *L)
 {
     nl_state *st = nl_enter(L);
+    char got[80];
+    if (nl_userdata(L, 2, &st->k_event))
+        nl_error(
+            L, st, NEAP_E_ARG,
+            "neap.cuda.Stream: wait needs a stream, got %s: give the stream that the event was recorded on",
+            nl_kind(L, 2, got, sizeof got));
     const stream *s = check_stream(L, st, 1, "wait"),
                  *other = lua_isnoneornil(L, 2) ? NULL : check_stream(L, st, 2, "wait");
     if (other && other->device != s->device)
@@ -156,6 +171,7 @@ static int event_record(lua_State *L)
 {
     nl_state *st = nl_enter(L);
     event *e = check_event(L, st, 1, "record");
+    check_count(L, st, 1, "Event: record takes nothing", "; on a stream: stream(event.record, event)");
     if (!neap_x_event_record(st->c, e->device, e->event)) return nl_raise(L, st, "cuda.Event");
     e->recorded = true;
     lua_settop(L, 1);
@@ -202,6 +218,39 @@ static int event_gc(lua_State *L)
     return 0;
 }
 
+/* A key that the methods (argument 1) do not have is an error, which names PyTorch's or the nearest. Upvalue 2: class */
+static int unknown_method(lua_State *L)
+{
+    nl_state *st = nl_up(L);
+    const char *class = lua_tostring(L, lua_upvalueindex(2)), *names[16];
+    char got[80];
+    int n = 0;
+    if (lua_type(L, 2) != LUA_TSTRING)
+        return nl_error(L, st, NEAP_E_ARG, "%s: methods have names, got %s", class,
+                        nl_kind(L, 2, got, sizeof got));
+    const char *key = lua_tostring(L, 2), *here = nl_translate(L, st, "streams", key);
+    if (here) return nl_error(L, st, NEAP_E_ARG, "%s: no method '%s'%s", class, key, here);
+    for (lua_pushnil(L); lua_next(L, 1) && n < 16; lua_pop(L, 1)) names[n++] = lua_tostring(L, -2);
+    const char *near = nl_nearest(key, names, n);
+    return nl_error(L, st, NEAP_E_ARG, near ? "%s: no method '%s'; did you mean '%s'?" : "%s: no method '%s'",
+                    class, key, near);
+}
+
+static void open_class(lua_State *L, nl_state *st, void *key, const char *name, const luaL_Reg *metamethods,
+                       const luaL_Reg *methods)
+{
+    nl_open_class(L, st, key, name, metamethods, methods);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, key);
+    lua_getfield(L, -1, "__index");
+    lua_newtable(L);
+    lua_pushlightuserdata(L, st);
+    lua_pushstring(L, name);
+    lua_pushcclosure(L, unknown_method, 2);
+    lua_setfield(L, -2, "__index");
+    lua_setmetatable(L, -2);
+    lua_pop(L, 2);
+}
+
 static const luaL_Reg functions[] = {{"cuda_stream", stream_new}, {"cuda_event", event_new}, {NULL, NULL}};
 static const luaL_Reg stream_methods[] = {{"enter", stream_enter},
                                           {"synchronize", stream_synchronize},
@@ -220,6 +269,6 @@ static const luaL_Reg event_metamethods[] = {{"__gc", event_gc}, {NULL, NULL}};
 void nl_open_stream(lua_State *L, nl_state *st)
 {
     nl_setfuncs(L, st, functions);
-    nl_open_class(L, st, &st->k_stream, "neap.cuda.Stream", stream_metamethods, stream_methods);
-    nl_open_class(L, st, &st->k_event, "neap.cuda.Event", event_metamethods, event_methods);
+    open_class(L, st, &st->k_stream, "neap.cuda.Stream", stream_metamethods, stream_methods);
+    open_class(L, st, &st->k_event, "neap.cuda.Event", event_metamethods, event_methods);
 }

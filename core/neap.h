@@ -466,6 +466,8 @@ NEAP_API void neap_memory_trim(neap_ctx *c);
 
 /* A backend: memory, copies and a table op name -> kernel. Kernels of the CPU have the same form. */
 typedef struct neap_backend neap_backend; /* core/tensor/device.h, for plug-ins */
+/* Devices are numbers: 0 is the CPU. Factories take one, neap_to(c, x, -1, device) moves a tensor. Plug-ins are opened
+ * when a name asks for them. */
 NEAP_API int neap_device_count(neap_ctx *c);
 NEAP_API const char *neap_device_name(neap_ctx *c, int device); /* "cpu", "cuda:0" */
 NEAP_API int neap_device_find(neap_ctx *c, const char *name);   /* -1 with NEAP_E_DEVICE */

@@ -121,7 +121,7 @@ local ways = {
 }
 
 local function measured()
-  neap.synchronize(device) -- what is on its way has arrived
+  neap.cuda.synchronize(device) -- what is on its way has arrived
   local s = neap.memory_stats(device)
   return s.live, s.moved.to_host, s.moved.to_device
 end

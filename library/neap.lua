@@ -94,6 +94,8 @@ neap.optim.schedule = {}
 neap.data = {}
 neap.log = {}
 neap.plot = {}
+neap.memory = {}
+neap.cuda = {}
 --- `neap.tensor(values[, {dtype =, device =, requires_grad = false}]) -> tensor`
 ---
 --- A tensor from a number, a boolean or nested lists. All integers make int64, any float the default float dtype (float32), booleans bool. Options stand in a table of their own.
@@ -4509,7 +4511,7 @@ function neap.default_dtype(dtype, fn, ...) end
 
 --- `neap.device(device[, fn, ...]) -> results | guard`
 ---
---- The device of new tensors.
+--- The device of new tensors, while fn runs or the guard is in force. NEAP_DEVICE names the one that is there without it. A device is given everywhere as a string, "cpu", "cuda" or "cuda:0"; there is no object for one.
 --- ```lua
 --- neap.device("cpu", function() return neap.zeros(1) end)
 --- ```
@@ -4573,7 +4575,7 @@ function neap.disable_saved_tensors_hooks(message, fn, ...) end
 
 --- `neap.save_on_cpu([{pin_memory = false}][, fn, ...]) -> results | guard`
 ---
---- What is saved for backward waits in host memory: of a device, as much as neap.counters().moved tells. With pin_memory the device copies while it goes on computing, and what backward needs next is fetched ahead.
+--- What is saved for backward waits in host memory: of a device, as much as neap.memory_stats(device).moved tells. With pin_memory the device copies while it goes on computing, and what backward needs next is fetched ahead.
 ---@param options? { pin_memory?: any }
 ---@param fn? function
 ---@param ... any
@@ -4767,7 +4769,7 @@ function Tensor:release() end
 
 --- `neap.memory_stats([device]) -> table`
 ---
---- Bytes: live, peak, reserved, cached, limit, by = {param =, grad =, optimizer =, saved =, temp =, workspace =, staging =, user =}, peak_by, scratch (the most that kernels packed operands into since reset_peak: not in live or peak, as it depends on threads and OpenBLAS); counts: storages, handles, nodes, slots, regions, scopes, functions, and of checkpoint markers (values to recompute) and pass_entries (values recomputed and not yet fetched); moved = {to_host =, to_device =}, bytes of saved values that were offloaded; collections of Lua's garbage that Neap asked for, and collection_seconds. Tensors that no name holds any more are live until their scope ends or Lua collects them, which is no matter of shapes: for a comparison, call collectgarbage() before neap.reset_peak(), and x:release() what a long function is done with.
+--- Of a device, by default that of new tensors, in bytes: live, peak, reserved, cached, limit, by = {param =, grad =, optimizer =, saved =, temp =, workspace =, staging =, user =}, peak_by, scratch (the most that kernels packed operands into since reset_peak: not in live or peak, as it depends on threads and OpenBLAS); counts: storages, handles, nodes, slots, regions, scopes, functions, and of checkpoint markers (values to recompute) and pass_entries (values recomputed and not yet fetched); moved = {to_host =, to_device =}, bytes of saved values that were offloaded; collections of Lua's garbage that Neap asked for, and collection_seconds. Tensors that no name holds any more are live until their scope ends or Lua collects them, which is no matter of shapes: for a comparison, call collectgarbage() before neap.reset_peak(), and x:release() what a long function is done with.
 --- ```lua
 --- print(neap.memory_stats().live)
 --- ```
@@ -4777,7 +4779,7 @@ function neap.memory_stats(device) end
 
 --- `neap.reset_peak([device])`
 ---
---- The peak starts anew at what is live.
+--- The peak of a device, by default that of new tensors, starts anew at what is live.
 --- ```lua
 --- neap.reset_peak()
 --- ```
@@ -4811,7 +4813,7 @@ function neap.count_ops(fn, ...) end
 
 --- `neap.counters([reset]) -> table`
 ---
---- Counts since the start: counters().matmul = {calls =, kernels =, replayed =}. true starts them anew.
+--- Counts since the start: counters().matmul = {calls =, kernels =, replayed =, staged =}. staged: how often a device handed the call back to the CPU (nil: never). true starts them anew.
 --- ```lua
 --- neap.counters(true)
 --- ```
@@ -4848,7 +4850,7 @@ function MemoryProfile:save(path) end
 
 --- `neap.memory.profile(fn, ...) -> report, results`
 ---
---- Runs fn(...) and notes who holds memory, on the default device. The report prints as tables, by category and by the line and op that made what lived at the peak or is left. Fields, in bytes: held (live before fn), peak and peak_by (of fn alone: the peak starts anew), by (at the end), lines, a list of {line, op, storages (left), now (at the end), peak}; peak_op and peak_line, whose results raised the peak last (nil: no op's); timeline, for each kernel in order its op, line and by. What is made without an op has a line when the script makes it, as neap.zeros does, and none when the engine does, as the first gradient. report:save "memory.svg" draws the timeline. local report = neap.memory.profile(step, batch); print(report)
+--- Runs fn(...) and notes who holds memory, on the device of new tensors; on another that fn uses: neap.device("cuda", neap.memory.profile, fn, ...). The report prints as tables, by category and by the line and op that made what lived at the peak or is left. Fields: device; in bytes, held (live before fn), peak and peak_by (of fn alone: the peak starts anew), by (at the end), lines, a list of {line, op, storages (left), now (at the end), peak}; peak_op and peak_line, whose results raised the peak last (nil: no op's); timeline, for each kernel in order its op, line and by. What is made without an op has a line when the script makes it, as neap.zeros does, and none when the engine does, as the first gradient. report:save "memory.svg" draws the timeline. local report = neap.memory.profile(step, batch); print(report)
 ---@param fn function
 ---@param ... any
 ---@return any, any
@@ -4856,7 +4858,7 @@ function neap.memory.profile(fn, ...) end
 
 --- `neap.detect_leaks(fn, ...) -> report`
 ---
---- Calls fn(...) once, so that caches are warm, and then three times with a full collection after each. Does what is live grow every time? Fields: ok (nothing does), grows, a table of what a call leaves on average, of bytes, storages, nodes, regions, handles, functions and scopes; lines, a list of {line, op, storages, now (bytes)}: where the tensors were made that are left of the three calls. fn's results are dropped. In tests: local report = neap.detect_leaks(step, batch); assert(report.ok, tostring(report))
+--- Calls fn(...) once, so that caches are warm, and then three times with a full collection after each. Does what is live grow every time? Fields: ok (nothing does), grows, a table of what a call leaves on average, of bytes, storages, nodes, regions, handles, functions and scopes; lines, a list of {line, op, storages, now (bytes)}: where the tensors were made that are left of the three calls. Bytes, storages and lines are of one device, that of new tensors: for another, neap.device("cuda", neap.detect_leaks, fn, ...). fn's results are dropped. In tests: local report = neap.detect_leaks(step, batch); assert(report.ok, tostring(report))
 ---@param fn function
 ---@param ... any
 ---@return any
@@ -5155,11 +5157,12 @@ function Module:zero_grad() end
 ---@param on? boolean
 function Module:requires_grad_(on) end
 
---- `m:to(target)`
+--- `m:to(target, ...)`
 ---
---- Moves parameters and buffers to a device, or converts the floating-point ones to a dtype, in place: optimizers and ties go on holding the same tensors.
+--- Moves parameters with their gradients, and buffers, to a device, or converts the floating-point ones to a dtype, in place: optimizers and ties go on holding the same tensors. The state of an optimizer that has made a step stays where it is; opt:load_state_dict(opt:state_dict()) brings it after.
 ---@param target neap.Tensor
-function Module:to(target) end
+---@param ... any
+function Module:to(target, ...) end
 
 --- `m:state_dict(options)`
 ---
@@ -5477,7 +5480,7 @@ function Optimizer:state_dict() end
 
 --- `opt:load_state_dict(dict)`
 ---
---- Restores what state_dict gave. The parameters must be as many, in the same order and of the same shapes.
+--- Restores what state_dict gave. The parameters must be as many, in the same order and of the same shapes. After a model:to(device) between two steps, opt:load_state_dict(opt:state_dict()) brings the state after it.
 ---@param dict any
 function Optimizer:load_state_dict(dict) end
 
@@ -5700,7 +5703,7 @@ function neap.save(path, tensors, options) end
 
 --- `neap.load(path) -> tensors, metadata`
 ---
---- Reads a safetensors file.
+--- Reads a safetensors file. Its tensors are on the CPU; model:load_state_dict copies them to where the model is.
 --- ```lua
 --- local path = os.tmpname()
 --- neap.save(path, {w = neap.ones(2)})
@@ -5833,5 +5836,50 @@ neap.ops = nil
 ---@param tag string
 ---@return boolean
 function Op:tagged(tag) end
+
+--- `neap.cuda.status() -> string`
+---
+--- "ok", or what is missing: the plug-in, the driver, a device, or a newer driver.
+---@return string
+function neap.cuda.status() end
+
+--- `neap.cuda.is_available() -> boolean`
+---
+--- Is there a device that can be used? local device = neap.cuda.is_available() and "cuda" or "cpu"
+---@return boolean
+function neap.cuda.is_available() end
+
+--- `neap.cuda.device_count() -> integer`
+---
+--- How many there are. for i = 0, neap.cuda.device_count() - 1 do print(neap.cuda.properties("cuda:" .. i).name) end
+---@return integer
+function neap.cuda.device_count() end
+
+--- `neap.cuda.properties([device]) -> table`
+---
+--- Fields: name, capability ("9.0"), processors, memory and memory_free (bytes), driver and runtime (versions, "13.0"), products, product_plans, product_hits. products is what multiplies matrices: "cuBLASLt 13.1.0", or "own kernels: " and why, or "none yet" before the first product; product_plans times the library chose a way of multiplying, product_hits times it had one from before. Without a device: "cuda".
+---@param device? string
+---@return table
+function neap.cuda.properties(device) end
+
+--- `neap.cuda.synchronize([device])`
+---
+--- Waits until the device has done all that it was asked for. Reading values (:item, print, :to("cpu")) waits by itself; this is for measuring times. Without a device: "cuda".
+---@param device? string
+function neap.cuda.synchronize(device) end
+
+--- `neap.cuda.Stream([device]) -> stream`
+---
+--- Work that a device may do beside its other work. stream(fn, ...) runs fn on it and returns fn's results; stream:enter() is a guard. Which stream has to wait for which follows from the tensors: results are right whatever runs where, and memory that one stream gives back is not used by another too early. stream:synchronize() waits until all its work is done, stream:query() tells whether it is, stream:wait(other) makes it go on after what `other` (nil: the stream that a device always has) was asked so far. A device has 16 streams. Without a device: "cuda". local side, x = neap.cuda.Stream(), neap.ones(1000, {device = "cuda"}) local y = side(function() return x:exp():sum() end)
+---@param device? string
+---@return any
+function neap.cuda.Stream(device) end
+
+--- `neap.cuda.Event([device]) -> event`
+---
+--- A moment in a stream's work. event:record() takes that of the stream in force and returns the event, event:query() tells whether it has come, event:synchronize() waits for it, event:elapsed_time(later) waits for the later one and returns milliseconds. Without a device: "cuda". local from = neap.cuda.Event():record(); x:exp(); print(from:elapsed_time(neap.cuda.Event():record()))
+---@param device? string
+---@return any
+function neap.cuda.Event(device) end
 
 return neap

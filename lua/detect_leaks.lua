@@ -24,7 +24,7 @@ function mt:__tostring()
     if n then list[#list + 1] = name == "bytes" and util.bytes(n) or ("%g %s"):format(n, name) end
   end
   local text = ("neap.detect_leaks: every call leaves %s"):format(table.concat(list, ", "))
-  if #self.lines == 0 then return text .. "; no tensor made in these calls is left" end
+  if #self.lines == 0 then return ("%s; no tensor made on %s in these calls is left"):format(text, self.device) end
   return ("%s\nmade in %d calls and left:\n%s"):format(text, self.calls, holders.text(self.lines))
 end
 
@@ -32,7 +32,8 @@ end
 -- Calls fn(...) once, so that caches are warm, and then three times with a full collection after each. Does what is
 -- live grow every time? Fields: ok (nothing does), grows, a table of what a call leaves on average, of bytes, storages,
 -- nodes, regions, handles, functions and scopes; lines, a list of {line, op, storages, now (bytes)}: where the tensors
--- were made that are left of the three calls. fn's results are dropped. In tests:
+-- were made that are left of the three calls. Bytes, storages and lines are of one device, that of new tensors: for
+-- another, neap.device("cuda", neap.detect_leaks, fn, ...). fn's results are dropped. In tests:
 -- local report = neap.detect_leaks(step, batch); assert(report.ok, tostring(report))
 local function detect_leaks(fn, ...)
   if not util.callable(fn) then util.fail("E-ARG", "neap.detect_leaks: needs a function, got %s", util.kind(fn)) end
@@ -40,7 +41,7 @@ local function detect_leaks(fn, ...)
   fn(...)
   local first = left(device)
   local guard <close>, watch = neap.watch_begin "storages"
-  local report = setmetatable({ ok = true, calls = calls, grows = {}, lines = {} }, mt)
+  local report = setmetatable({ ok = true, device = device, calls = calls, grows = {}, lines = {} }, mt)
   local before = first
   for _, name in ipairs(counted) do report.grows[name] = 0 end
   for _ = 1, calls do

@@ -219,7 +219,9 @@ end]] },
   { "neap.default_dtype", "neap.default_dtype([dtype][, fn, ...]) -> results | guard | string",
     "The float dtype of new tensors. Without an argument: which one is in force.",
     [[neap.default_dtype("float64", function() assert(neap.zeros(1).dtype == "float64") end)]] },
-  { "neap.device", "neap.device(device[, fn, ...]) -> results | guard", "The device of new tensors.",
+  { "neap.device", "neap.device(device[, fn, ...]) -> results | guard",
+    "The device of new tensors, while fn runs or the guard is in force. NEAP_DEVICE names the one that is there "
+    .. "without it. A device is given everywhere as a string, \"cpu\", \"cuda\" or \"cuda:0\"; there is no object for one.",
     [[neap.device("cpu", function() return neap.zeros(1) end)]] },
   { "neap.autocast", "neap.autocast(dtype[, {enabled = true}][, fn, ...]) -> results | guard",
     "Mixed precision: products (matmul, linear) run in dtype, float16 or bfloat16; losses, norms, softmax, exp, log, "
@@ -245,8 +247,8 @@ neap.saved_tensors_hooks(function(t) return t end, function(t) return t end,
   { "neap.disable_saved_tensors_hooks", "neap.disable_saved_tensors_hooks(message[, fn, ...]) -> results | guard",
     "Saved-tensors hooks are an error with this message." },
   { "neap.save_on_cpu", "neap.save_on_cpu([{pin_memory = false}][, fn, ...]) -> results | guard",
-    "What is saved for backward waits in host memory: of a device, as much as neap.counters().moved tells. With "
-    .. "pin_memory the device copies while it goes on computing, and what backward needs next is fetched ahead." },
+    "What is saved for backward waits in host memory: of a device, as much as neap.memory_stats(device).moved tells. "
+    .. "With pin_memory the device copies while it goes on computing, and what backward needs next is fetched ahead." },
   { "neap.op_mode", "neap.op_mode(handler[, fn, ...]) -> results | guard",
     "handler(op, call, ...) sees every op and returns its results; call(...) goes on. What it returns is "
     .. "differentiated. A checkpoint's recompute runs under the modes of its forward, and no others.",
@@ -340,7 +342,8 @@ assert(last:sum():item() == 4)]] },
     "Gives its memory back now (unless others hold it). Using x afterwards is an error that names both lines.",
     [[neap.ones(3):release()]] },
   { "neap.memory_stats", "neap.memory_stats([device]) -> table",
-    "Bytes: live, peak, reserved, cached, limit, by = {param =, grad =, optimizer =, saved =, temp =, workspace =, "
+    "Of a device, by default that of new tensors, in bytes: live, peak, reserved, cached, limit, by = {param =, "
+    .. "grad =, optimizer =, saved =, temp =, workspace =, "
     .. "staging =, user =}, peak_by, scratch (the most that kernels packed operands into since reset_peak: not in live "
     .. "or peak, as it depends on threads and OpenBLAS); counts: storages, handles, nodes, slots, regions, scopes, "
     .. "functions, and of checkpoint markers (values to recompute) and pass_entries (values recomputed and not yet "
@@ -349,7 +352,8 @@ assert(last:sum():item() == 4)]] },
     .. "are live until their scope ends or Lua collects them, which is no matter of shapes: for a comparison, call "
     .. "collectgarbage() before neap.reset_peak(), and x:release() what a long function is done with.",
     [[print(neap.memory_stats().live)]] },
-  { "neap.reset_peak", "neap.reset_peak([device])", "The peak starts anew at what is live.", [[neap.reset_peak()]] },
+  { "neap.reset_peak", "neap.reset_peak([device])",
+    "The peak of a device, by default that of new tensors, starts anew at what is live.", [[neap.reset_peak()]] },
   { "neap.memory_limit", "neap.memory_limit(device, bytes[, fn, ...]) -> results | guard",
     "A limit of live bytes, a number or a text such as \"256 MiB\" (0: none). What would pass it is refused before it "
     .. "runs [E-LIMIT]; the old limit comes back at the end.",
@@ -359,7 +363,8 @@ assert(last:sum():item() == 4)]] },
     [[local counts = neap.count_ops(function() return neap.ones(2, 2):matmul(neap.ones(2, 2)) end)
 assert(counts.matmul == 1 and counts.exp == 0)]] },
   { "neap.counters", "neap.counters([reset]) -> table",
-    "Counts since the start: counters().matmul = {calls =, kernels =, replayed =}. true starts them anew.",
+    "Counts since the start: counters().matmul = {calls =, kernels =, replayed =, staged =}. staged: how often a "
+    .. "device handed the call back to the CPU (nil: never). true starts them anew.",
     [[neap.counters(true)]] },
 })
 
@@ -431,7 +436,8 @@ section("files", {
     [[local path = os.tmpname()
 neap.save(path, {w = neap.ones(2)}, {metadata = {step = "3"}})
 os.remove(path)]] },
-  { "neap.load", "neap.load(path) -> tensors, metadata", "Reads a safetensors file.",
+  { "neap.load", "neap.load(path) -> tensors, metadata",
+    "Reads a safetensors file. Its tensors are on the CPU; model:load_state_dict copies them to where the model is.",
     [[local path = os.tmpname()
 neap.save(path, {w = neap.ones(2)})
 assert(neap.equal(neap.load(path).w, {1, 1}))

@@ -83,17 +83,18 @@ local profile_mt = { __name = "neap.MemoryProfile", __index = methods }
 
 function profile_mt:__tostring()
   local raised = self.peak_line and ("; raised last by %s at %s"):format(self.peak_op or "a new tensor", self.peak_line)
-  return ("%s\n\n%s\n\npeak %s, live before %s%s"):format(by_category(self.by, self.peak_by),
-    holders.text(self.lines, true), util.bytes(self.peak), util.bytes(self.held), raised or "")
+  return ("%s\n\n%s\n\npeak %s on %s, live before %s%s"):format(by_category(self.by, self.peak_by),
+    holders.text(self.lines, true), util.bytes(self.peak), self.device, util.bytes(self.held), raised or "")
 end
 
 --- neap.memory.profile(fn, ...) -> report, results
--- Runs fn(...) and notes who holds memory, on the default device. The report prints as tables, by category and by the
--- line and op that made what lived at the peak or is left. Fields, in bytes: held (live before fn), peak and peak_by
--- (of fn alone: the peak starts anew), by (at the end), lines, a list of {line, op, storages (left), now (at the end),
--- peak}; peak_op and peak_line, whose results raised the peak last (nil: no op's); timeline, for each kernel in order
--- its op, line and by. What is made without an op has a line when the script makes it, as neap.zeros does, and none
--- when the engine does, as the first gradient. report:save "memory.svg" draws the timeline.
+-- Runs fn(...) and notes who holds memory, on the device of new tensors; on another that fn uses:
+-- neap.device("cuda", neap.memory.profile, fn, ...). The report prints as tables, by category and by the line and op
+-- that made what lived at the peak or is left. Fields: device; in bytes, held (live before fn), peak and peak_by (of fn
+-- alone: the peak starts anew), by (at the end), lines, a list of {line, op, storages (left), now (at the end), peak};
+-- peak_op and peak_line, whose results raised the peak last (nil: no op's); timeline, for each kernel in order its op,
+-- line and by. What is made without an op has a line when the script makes it, as neap.zeros does, and none when the
+-- engine does, as the first gradient. report:save "memory.svg" draws the timeline.
 -- local report = neap.memory.profile(step, batch); print(report)
 function memory.profile(fn, ...)
   if not util.callable(fn) then util.fail("E-ARG", "neap.memory.profile: needs a function, got %s", util.kind(fn)) end
@@ -104,8 +105,8 @@ function memory.profile(fn, ...)
   guard:close()
   local stats = neap.memory_stats(device)
   local events, _, held, peak_op, peak_line = watch:facts()
-  local r = setmetatable({ held = held, peak = stats.peak, by = stats.by, peak_by = stats.peak_by, peak_op = peak_op,
-    peak_line = peak_line, lines = holders.rows(watch), timeline = {} }, profile_mt)
+  local r = setmetatable({ device = device, held = held, peak = stats.peak, by = stats.by, peak_by = stats.peak_by,
+    peak_op = peak_op, peak_line = peak_line, lines = holders.rows(watch), timeline = {} }, profile_mt)
   for i = 1, events do
     local op, line = watch:event(i)
     r.timeline[i] = { op = op, line = line or "?", by = watch:live(i) }

@@ -12,7 +12,7 @@ return {
     { "optim", "Optimizers", "neap.optim: optimizers, schedules, clipping." },
     { "data", "Data, logs, plots", "neap.data, neap.log, neap.plot, neap.progress, neap.pp." },
     { "files", "Files", "safetensors, idx, whole runs." },
-    { "devices", "Devices and process", "Threads, versions, errors, the list of ops." },
+    { "devices", "Devices and process", "neap.cuda, threads, versions, errors, the list of ops." },
   },
   codes = {
     ["E-ARG"] = { "an argument has the wrong type or value, or is missing", "compare the call with ?name; functions take tensors and numbers by position, then one option table" },
@@ -2595,7 +2595,7 @@ return {
       name = "neap.device",
       section = "contexts",
       signature = "neap.device(device[, fn, ...]) -> results | guard",
-      text = "The device of new tensors.",
+      text = "The device of new tensors, while fn runs or the guard is in force. NEAP_DEVICE names the one that is there without it. A device is given everywhere as a string, \"cpu\", \"cuda\" or \"cuda:0\"; there is no object for one.",
       example = "neap.device(\"cpu\", function() return neap.zeros(1) end)",
     },
     {
@@ -2629,7 +2629,7 @@ return {
       name = "neap.save_on_cpu",
       section = "contexts",
       signature = "neap.save_on_cpu([{pin_memory = false}][, fn, ...]) -> results | guard",
-      text = "What is saved for backward waits in host memory: of a device, as much as neap.counters().moved tells. With pin_memory the device copies while it goes on computing, and what backward needs next is fetched ahead.",
+      text = "What is saved for backward waits in host memory: of a device, as much as neap.memory_stats(device).moved tells. With pin_memory the device copies while it goes on computing, and what backward needs next is fetched ahead.",
     },
     {
       name = "neap.op_mode",
@@ -2753,14 +2753,14 @@ return {
       name = "neap.memory_stats",
       section = "memory",
       signature = "neap.memory_stats([device]) -> table",
-      text = "Bytes: live, peak, reserved, cached, limit, by = {param =, grad =, optimizer =, saved =, temp =, workspace =, staging =, user =}, peak_by, scratch (the most that kernels packed operands into since reset_peak: not in live or peak, as it depends on threads and OpenBLAS); counts: storages, handles, nodes, slots, regions, scopes, functions, and of checkpoint markers (values to recompute) and pass_entries (values recomputed and not yet fetched); moved = {to_host =, to_device =}, bytes of saved values that were offloaded; collections of Lua's garbage that Neap asked for, and collection_seconds. Tensors that no name holds any more are live until their scope ends or Lua collects them, which is no matter of shapes: for a comparison, call collectgarbage() before neap.reset_peak(), and x:release() what a long function is done with.",
+      text = "Of a device, by default that of new tensors, in bytes: live, peak, reserved, cached, limit, by = {param =, grad =, optimizer =, saved =, temp =, workspace =, staging =, user =}, peak_by, scratch (the most that kernels packed operands into since reset_peak: not in live or peak, as it depends on threads and OpenBLAS); counts: storages, handles, nodes, slots, regions, scopes, functions, and of checkpoint markers (values to recompute) and pass_entries (values recomputed and not yet fetched); moved = {to_host =, to_device =}, bytes of saved values that were offloaded; collections of Lua's garbage that Neap asked for, and collection_seconds. Tensors that no name holds any more are live until their scope ends or Lua collects them, which is no matter of shapes: for a comparison, call collectgarbage() before neap.reset_peak(), and x:release() what a long function is done with.",
       example = "print(neap.memory_stats().live)",
     },
     {
       name = "neap.reset_peak",
       section = "memory",
       signature = "neap.reset_peak([device])",
-      text = "The peak starts anew at what is live.",
+      text = "The peak of a device, by default that of new tensors, starts anew at what is live.",
       example = "neap.reset_peak()",
     },
     {
@@ -2781,7 +2781,7 @@ return {
       name = "neap.counters",
       section = "memory",
       signature = "neap.counters([reset]) -> table",
-      text = "Counts since the start: counters().matmul = {calls =, kernels =, replayed =}. true starts them anew.",
+      text = "Counts since the start: counters().matmul = {calls =, kernels =, replayed =, staged =}. staged: how often a device handed the call back to the CPU (nil: never). true starts them anew.",
       example = "neap.counters(true)",
     },
     {
@@ -2812,13 +2812,13 @@ return {
       name = "neap.memory.profile",
       section = "memory",
       signature = "neap.memory.profile(fn, ...) -> report, results",
-      text = "Runs fn(...) and notes who holds memory, on the default device. The report prints as tables, by category and by the line and op that made what lived at the peak or is left. Fields, in bytes: held (live before fn), peak and peak_by (of fn alone: the peak starts anew), by (at the end), lines, a list of {line, op, storages (left), now (at the end), peak}; peak_op and peak_line, whose results raised the peak last (nil: no op's); timeline, for each kernel in order its op, line and by. What is made without an op has a line when the script makes it, as neap.zeros does, and none when the engine does, as the first gradient. report:save \"memory.svg\" draws the timeline. local report = neap.memory.profile(step, batch); print(report)",
+      text = "Runs fn(...) and notes who holds memory, on the device of new tensors; on another that fn uses: neap.device(\"cuda\", neap.memory.profile, fn, ...). The report prints as tables, by category and by the line and op that made what lived at the peak or is left. Fields: device; in bytes, held (live before fn), peak and peak_by (of fn alone: the peak starts anew), by (at the end), lines, a list of {line, op, storages (left), now (at the end), peak}; peak_op and peak_line, whose results raised the peak last (nil: no op's); timeline, for each kernel in order its op, line and by. What is made without an op has a line when the script makes it, as neap.zeros does, and none when the engine does, as the first gradient. report:save \"memory.svg\" draws the timeline. local report = neap.memory.profile(step, batch); print(report)",
     },
     {
       name = "neap.detect_leaks",
       section = "memory",
       signature = "neap.detect_leaks(fn, ...) -> report",
-      text = "Calls fn(...) once, so that caches are warm, and then three times with a full collection after each. Does what is live grow every time? Fields: ok (nothing does), grows, a table of what a call leaves on average, of bytes, storages, nodes, regions, handles, functions and scopes; lines, a list of {line, op, storages, now (bytes)}: where the tensors were made that are left of the three calls. fn's results are dropped. In tests: local report = neap.detect_leaks(step, batch); assert(report.ok, tostring(report))",
+      text = "Calls fn(...) once, so that caches are warm, and then three times with a full collection after each. Does what is live grow every time? Fields: ok (nothing does), grows, a table of what a call leaves on average, of bytes, storages, nodes, regions, handles, functions and scopes; lines, a list of {line, op, storages, now (bytes)}: where the tensors were made that are left of the three calls. Bytes, storages and lines are of one device, that of new tensors: for another, neap.device(\"cuda\", neap.detect_leaks, fn, ...). fn's results are dropped. In tests: local report = neap.detect_leaks(step, batch); assert(report.ok, tostring(report))",
     },
     {
       name = "nn.ReLU",
@@ -3083,8 +3083,8 @@ return {
     {
       name = "Module:to",
       section = "modules",
-      signature = "m:to(target)",
-      text = "Moves parameters and buffers to a device, or converts the floating-point ones to a dtype, in place: optimizers and ties go on holding the same tensors.",
+      signature = "m:to(target, ...)",
+      text = "Moves parameters with their gradients, and buffers, to a device, or converts the floating-point ones to a dtype, in place: optimizers and ties go on holding the same tensors. The state of an optimizer that has made a step stays where it is; opt:load_state_dict(opt:state_dict()) brings it after.",
     },
     {
       name = "Module:state_dict",
@@ -3373,7 +3373,7 @@ return {
       name = "Optimizer:load_state_dict",
       section = "optim",
       signature = "opt:load_state_dict(dict)",
-      text = "Restores what state_dict gave. The parameters must be as many, in the same order and of the same shapes.",
+      text = "Restores what state_dict gave. The parameters must be as many, in the same order and of the same shapes. After a model:to(device) between two steps, opt:load_state_dict(opt:state_dict()) brings the state after it.",
     },
     {
       name = "optim.schedule.constant",
@@ -3584,7 +3584,7 @@ return {
       name = "neap.load",
       section = "files",
       signature = "neap.load(path) -> tensors, metadata",
-      text = "Reads a safetensors file.",
+      text = "Reads a safetensors file. Its tensors are on the CPU; model:load_state_dict copies them to where the model is.",
       example = "local path = os.tmpname()\nneap.save(path, {w = neap.ones(2)})\nassert(neap.equal(neap.load(path).w, {1, 1}))\nos.remove(path)",
     },
     {
@@ -3703,6 +3703,48 @@ return {
       signature = "op:tagged(tag) -> boolean",
       text = "Has it the tag? Unknown tags are an error.",
       example = "assert(neap.ops.exp:tagged \"pointwise\")",
+    },
+    {
+      name = "neap.cuda.status",
+      section = "devices",
+      signature = "neap.cuda.status() -> string",
+      text = "\"ok\", or what is missing: the plug-in, the driver, a device, or a newer driver.",
+    },
+    {
+      name = "neap.cuda.is_available",
+      section = "devices",
+      signature = "neap.cuda.is_available() -> boolean",
+      text = "Is there a device that can be used? local device = neap.cuda.is_available() and \"cuda\" or \"cpu\"",
+    },
+    {
+      name = "neap.cuda.device_count",
+      section = "devices",
+      signature = "neap.cuda.device_count() -> integer",
+      text = "How many there are. for i = 0, neap.cuda.device_count() - 1 do print(neap.cuda.properties(\"cuda:\" .. i).name) end",
+    },
+    {
+      name = "neap.cuda.properties",
+      section = "devices",
+      signature = "neap.cuda.properties([device]) -> table",
+      text = "Fields: name, capability (\"9.0\"), processors, memory and memory_free (bytes), driver and runtime (versions, \"13.0\"), products, product_plans, product_hits. products is what multiplies matrices: \"cuBLASLt 13.1.0\", or \"own kernels: \" and why, or \"none yet\" before the first product; product_plans times the library chose a way of multiplying, product_hits times it had one from before. Without a device: \"cuda\".",
+    },
+    {
+      name = "neap.cuda.synchronize",
+      section = "devices",
+      signature = "neap.cuda.synchronize([device])",
+      text = "Waits until the device has done all that it was asked for. Reading values (:item, print, :to(\"cpu\")) waits by itself; this is for measuring times. Without a device: \"cuda\".",
+    },
+    {
+      name = "neap.cuda.Stream",
+      section = "devices",
+      signature = "neap.cuda.Stream([device]) -> stream",
+      text = "Work that a device may do beside its other work. stream(fn, ...) runs fn on it and returns fn's results; stream:enter() is a guard. Which stream has to wait for which follows from the tensors: results are right whatever runs where, and memory that one stream gives back is not used by another too early. stream:synchronize() waits until all its work is done, stream:query() tells whether it is, stream:wait(other) makes it go on after what `other` (nil: the stream that a device always has) was asked so far. A device has 16 streams. Without a device: \"cuda\". local side, x = neap.cuda.Stream(), neap.ones(1000, {device = \"cuda\"}) local y = side(function() return x:exp():sum() end)",
+    },
+    {
+      name = "neap.cuda.Event",
+      section = "devices",
+      signature = "neap.cuda.Event([device]) -> event",
+      text = "A moment in a stream's work. event:record() takes that of the stream in force and returns the event, event:query() tells whether it has come, event:synchronize() waits for it, event:elapsed_time(later) waits for the later one and returns milliseconds. Without a device: \"cuda\". local from = neap.cuda.Event():record(); x:exp(); print(from:elapsed_time(neap.cuda.Event():record()))",
     },
   },
 }

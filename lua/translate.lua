@@ -27,8 +27,21 @@ translate.names = {
   not_equal = "x:ne(y)", ger = "neap.outer(a, b)", clip = "x:clamp{min = a, max = b}", clamp_min = "x:clamp{min = a}",
   clamp_max = "x:clamp{max = b}", index_fill = "x[ids] = value", vector_norm = "x:norm(dims, {p = 2})",
   -- memory, gradients, parts
-  reset_peak_memory_stats = "neap.reset_peak()", max_memory_allocated = "neap.memory_stats().peak",
-  memory_allocated = "neap.memory_stats().live", autograd = "neap.grad, neap.backward and neap.Function",
+  reset_peak_memory_stats = "neap.reset_peak(device)", max_memory_allocated = "neap.memory_stats(device).peak",
+  memory_allocated = "neap.memory_stats(device).live", memory_reserved = "neap.memory_stats(device).reserved",
+  max_memory_reserved = "neap.memory_stats(device).reserved", memory_summary = "neap.memory.report(device)",
+  mem_get_info = "neap.cuda.properties(device).memory_free", get_device_name = "neap.cuda.properties(device).name",
+  get_device_properties = "neap.cuda.properties(device)",
+  get_device_capability = "neap.cuda.properties(device).capability",
+  set_per_process_memory_fraction = "neap.memory_limit(device, bytes)",
+  set_default_device = "neap.device(device[, fn]), or NEAP_DEVICE", set_device = "neap.device(device[, fn])",
+  get_default_device = "neap.zeros(0).device", current_device = "neap.zeros(0).device",
+  is_cuda = 'x.device, "cpu" or "cuda:0"', empty_cache = "nothing: what is cached goes back when memory is short",
+  pin_memory = "nothing: x:to(device); neap.save_on_cpu has an option of that name",
+  record_stream = "nothing: a tensor knows which streams use it",
+  current_stream = "nothing: neap.cuda.Stream(device) makes one, stream(fn, ...) runs fn on it",
+  get_rng_state = "neap.default_generator():state()", set_rng_state = "neap.default_generator():set_state(state)",
+  amp = "neap.autocast(dtype, fn)", autograd = "neap.grad, neap.backward and neap.Function",
   inference_mode = "neap.no_grad(fn)",
   functional = "x:relu() or neap.relu(x) for ops, nn.mse_loss and the like for losses",
   utils = "optim.clip_grad_norm_ for gradients, data.loader for batches",
@@ -57,9 +70,17 @@ end
 
 --- Methods of modules.
 translate.modules = {
+  cuda = 'module:to("cuda")', cpu = 'module:to("cpu")', double = 'module:to("float64")', half = 'module:to("float16")',
   named_children = "module:named_modules()", register_buffer = "self.name = nn.Buffer(t)",
   register_parameter = "self.name = nn.Parameter(t)", add_module = "self.name = module",
   register_forward_hook = "a forward of your own that calls the module",
+}
+
+--- Methods and fields of neap.cuda.Stream and neap.cuda.Event.
+translate.streams = {
+  wait_stream = "stream:wait(other)",
+  wait_event = "stream:wait(other), of the stream that the event was recorded on; tensors wait by themselves",
+  record_event = "stream(event.record, event)", with = "stream(fn, ...) or local _ <close> = stream:enter()",
 }
 
 --- Fields of a neap.Function and of its ctx.
@@ -74,11 +95,12 @@ translate.options = {
   rounding_mode = "a // b for floor, (a / b):trunc() for trunc", decimals = "(x * 100):round() / 100",
   betas = "beta1 and beta2", line_search_fn = "line_search", num_classes = "classes, by position",
   eta_min = "min", T_max = "total", total_iters = "total", step_size = "every", gamma = "factor", milestones = "at",
+  non_blocking = "nothing: x:to(device)", pin_memory = "nothing: a map or the loop moves the batch with x:to(device)",
   collate_fn = "map, a function of the batch", out = "y:copy_(result)",
 }
 
 --- "; here PyTorch's 'long' is x:to("int64")", or nil.
--- @param kind the table to look in: "names", "modules", "functions", "optimizers", "options" or "dtypes"
+-- @param kind the table to look in: "names", "modules", "streams", "functions", "optimizers", "options" or "dtypes"
 function translate.text(kind, name)
   local found = translate[kind][name]
   return found and ("; here PyTorch's '%s' is %s"):format(name, kind == "dtypes" and ("%q"):format(found) or found)

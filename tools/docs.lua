@@ -32,7 +32,7 @@ docs.sections = {
   { "optim", "Optimizers", "neap.optim: optimizers, schedules, clipping." },
   { "data", "Data, logs, plots", "neap.data, neap.log, neap.plot, neap.progress, neap.pp." },
   { "files", "Files", "safetensors, idx, whole runs." },
-  { "devices", "Devices and process", "Threads, versions, errors, the list of ops." },
+  { "devices", "Devices and process", "neap.cuda, threads, versions, errors, the list of ops." },
 }
 
 -- ---- ops ----------------------------------------------------------------------------------------------------
@@ -186,6 +186,7 @@ local lua_sources = {
   { file = "lua/log.lua", section = "data", owners = { log = "neap.log." } },
   { file = "lua/plot.lua", section = "data", owners = { plot = "neap.plot.", methods = "Plot:" } },
   { file = "lua/pp.lua", section = "data", owners = { pp = "neap.pp." } },
+  { file = "lua/cuda.lua", section = "devices", owners = {} },
   { file = "lua/state.lua", section = "files", owners = { state = "neap." } },
 }
 
@@ -624,7 +625,7 @@ function docs.stubs(items)
   local out = { stub_head }
   stub_classes(out, items)
   out[#out + 1] = "---@class neap\nlocal neap = {}\n"
-  for _, part in ipairs({ "nn", "nn.init", "optim", "optim.schedule", "data", "log", "plot" }) do
+  for _, part in ipairs({ "nn", "nn.init", "optim", "optim.schedule", "data", "log", "plot", "memory", "cuda" }) do
     out[#out + 1] = ("neap.%s = {}\n"):format(part)
   end
   local parts = { nn = true, optim = true, data = true, checkpoint = true }

@@ -14,8 +14,9 @@ bool np_same_device(np_frame *f)
         if (!first) {
             first = t;
         } else if (t->st->dev != first->st->dev) {
-            np_fail(f->c, NEAP_E_DEVICE, "tensors are on %s and %s; move one with :to(\"%s\")",
-                    first->st->dev->name, t->st->dev->name, first->st->dev->name);
+            const np_device *a = first->st->dev, *b = t->st->dev; /* the model is rarely where the CPU is */
+            np_fail(f->c, NEAP_E_DEVICE, "tensors are on %s and %s; move one with :to(\"%s\")", a->name,
+                    b->name, a == f->c->devices[0] ? b->name : a->name);
             return false;
         }
     }

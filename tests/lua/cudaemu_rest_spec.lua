@@ -99,6 +99,75 @@ describe("rare ways on the emulated device", function()
     assert.equal("18.0\t27.0\t1.0\n36.0\t108.0\t1.0\n18.0\n", text)
   end)
 
+  it("a loader gives batches of data on the device, and of the CPU's while the device is the default", function()
+    local x, y = neap.arange(1, 6, { device = "cpu" }):reshape(6, 1), neap.arange(1, 6, { device = "cpu" })
+    for _, default in ipairs { "cpu", help.device } do
+      neap.device(default, function()
+        local set = neap.data.tensors(x:to(help.device), y)
+        for a, b in neap.data.loader(set, { batch_size = 4, shuffle = true, seed = 1 }):each() do
+          assert.equal(x:to(help.device).device, a.device)
+          assert.equal("cpu", b.device)
+          assert.is_true(neap.equal(a:to("cpu"):flatten(), b))
+        end
+      end)
+    end
+  end)
+
+  it("a model that moves takes its gradients along, and its optimizer's state when asked", function()
+    local opts = { device = help.device }
+    for _, name in ipairs { "SGD", "AdamW", "RMSprop", "Adagrad" } do
+      local losses = {}
+      for round = 1, 2 do
+        neap.seed(1)
+        local m = neap.device("cpu", neap.nn.Linear, 4, 3)
+        local x = neap.arange(1, 8, { dtype = "float32", device = "cpu" }):reshape(2, 4)
+        local opt = neap.optim[name](m:parameters(), { lr = 0.01, momentum = name == "SGD" and 0.9 or nil })
+        local function step()
+          opt:zero_grad()
+          local loss = m(x):square():mean()
+          loss:backward()
+          opt:step()
+          return loss:item()
+        end
+        step()
+        local before = m.weight.grad:clone()
+        if round == 2 then
+          m:to(help.device)
+          x = x:to(help.device)
+          assert.equal(x.device, m.weight.grad.device)
+          assert.is_true(neap.equal(before:to(help.device), m.weight.grad))
+          local ok, err = pcall(step)
+          assert.is_false(ok)
+          assert.truthy(err:find("opt:load_state_dict(opt:state_dict()) brings the state after it", 1, true), err)
+          opt:load_state_dict(opt:state_dict())
+        end
+        for i = 1, 3 do losses[i] = losses[i] and math.abs(losses[i] - step()) or step() end
+      end
+      for i = 1, 3 do assert.is_true(losses[i] < 1e-4, name .. ": " .. losses[i]) end
+    end
+    local ok, err = pcall(function() return neap.ones({ 2 }, { device = "cpu" }) + neap.ones({ 2 }, opts) end)
+    assert.is_false(ok)
+    assert.truthy(err:find('move one with :to("' .. neap.ones({ 1 }, opts).device .. '")', 1, true), err)
+  end)
+
+  it("streams and events tell what PyTorch's methods are here, and take nothing that would be lost", function()
+    local stream, event = neap.cuda.Stream(help.device), neap.cuda.Event(help.device)
+    local function says(words, f, ...)
+      local ok, err = pcall(f, ...)
+      assert.is_false(ok)
+      assert.truthy(err:find(words, 1, true) and neap.error_code(err) == "E-ARG", err)
+    end
+    says("here PyTorch's 'wait_stream' is stream:wait(other)", function() stream:wait_stream(stream) end)
+    says("here PyTorch's 'record_event' is stream(event.record, event)", function() stream:record_event() end)
+    says("did you mean 'synchronize'?", function() event:syncronize() end)
+    says("no method 'colour' [E-ARG]", function() return event.colour end)
+    says("methods have names, got 1", function() return stream[1] end)
+    says("record takes nothing, got neap.cuda.Stream, too", event.record, event, stream)
+    says("give the stream that the event was recorded on", stream.wait, stream, event)
+    assert.is_true(stream(event.record, event) == event)
+    assert.is_true(event:elapsed_time(neap.cuda.Event(help.device):record()) >= 0)
+  end)
+
   it("without a device, or without memory, the error says so", function()
     local function run(setting, code)
       local program = os.getenv "NEAP_PROGRAM" or "build/neap"

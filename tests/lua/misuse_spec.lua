@@ -402,6 +402,9 @@ describe("names of PyTorch's that are others here", function()
     says("correction = 0", "E-UNKNOWN-OPTION", x.var, x, 1, { unbiased = false })
     says('"float64"', "E-DTYPE", neap.zeros, 2, { dtype = "double" })
     says("nn.Buffer(t)", "E-ARG", function() return nn.ReLU():register_buffer("a", x) end)
+    says('module:to("cuda")', "E-ARG", function() return nn.ReLU():cuda() end)
+    says("neap.memory_stats(device).live", "E-ARG", function() return neap.cuda.memory_allocated() end)
+    says("x:to(device)", "E-UNKNOWN-OPTION", x.to, x, { non_blocking = true })
     local F = neap.Function("F", { forward = function(ctx, t) return t, ctx.saved_tensors end })
     says("Name(x)", "E-ARG", function() return F.apply(x) end)
     says("ctx:saved()", "E-ARG", F, x)
@@ -415,7 +418,7 @@ describe("names of PyTorch's that are others here", function()
       for _, part in pairs { neap, nn, neap.optim, neap.data } do assert.is_nil(rawget(part, name), name) end
     end
     for name, text in pairs(translate.names) do
-      no_part_has(name)
+      if name ~= "cuda" then no_part_has(name) end -- x:cuda(); neap.cuda is a part
       assert.is_nil(neap.methods[name], name)
       for part, field in text:gmatch "(%w+)%.([%w_]+)" do
         if parts[part] then assert.is_not_nil(parts[part][field], text) end
@@ -435,6 +438,24 @@ end)
 
 describe("what would do nothing, or the wrong thing, without a word", function()
   local nn, data = neap.nn, neap.data
+
+  it("x:to takes names or one table, a module one name", function()
+    local x, m = neap.ones(2), nn.Linear(2, 2)
+    says("'gpu' is neither a dtype, as \"float32\", nor a device", "E-ARG", x.to, x, "gpu")
+    says("did you mean 'float64'?", "E-DTYPE", x.to, x, "flaot64")
+    says("y.device and y.dtype are names", "E-ARG", x.to, x, neap.ones(1))
+    says("got a table", "E-ARG", x.to, x, "cpu", { dtype = "float64" })
+    assert.equal("float64", x:to("cpu", "float64").dtype)
+    assert.equal("float64", x:to({ dtype = "float64" }).dtype)
+    says("got two", "E-ARG", m.to, m, "cpu", "float64")
+    says("got a table", "E-ARG", m.to, m, { dtype = "float64" })
+    says("got nil", "E-ARG", m.to, m)
+  end)
+
+  it("a stream and an event take no options", function()
+    says("takes a device alone, got a table, too", "E-ARG", neap.cuda.Stream, "cpu", { priority = -1 })
+    says("takes a device alone, got a table, too", "E-ARG", neap.cuda.Event, "cpu", { enable_timing = true })
+  end)
 
   it("a module is not saved as a table of tensors", function()
     local path = os.tmpname()
