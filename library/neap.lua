@@ -4511,7 +4511,7 @@ function neap.default_dtype(dtype, fn, ...) end
 
 --- `neap.device(device[, fn, ...]) -> results | guard`
 ---
---- The device of new tensors, while fn runs or the guard is in force. NEAP_DEVICE names the one that is there without it. A device is given everywhere as a string, "cpu", "cuda" or "cuda:0"; there is no object for one.
+--- The device of new tensors, while fn runs or the guard is in force. NEAP_DEVICE names the one that is there without it. A device is given everywhere as a string, "cpu", "cuda" or "cuda:0"; it is no object.
 --- ```lua
 --- neap.device("cpu", function() return neap.zeros(1) end)
 --- ```

@@ -221,7 +221,7 @@ end]] },
     [[neap.default_dtype("float64", function() assert(neap.zeros(1).dtype == "float64") end)]] },
   { "neap.device", "neap.device(device[, fn, ...]) -> results | guard",
     "The device of new tensors, while fn runs or the guard is in force. NEAP_DEVICE names the one that is there "
-    .. "without it. A device is given everywhere as a string, \"cpu\", \"cuda\" or \"cuda:0\"; there is no object for one.",
+    .. "without it. A device is given everywhere as a string, \"cpu\", \"cuda\" or \"cuda:0\"; it is no object.",
     [[neap.device("cpu", function() return neap.zeros(1) end)]] },
   { "neap.autocast", "neap.autocast(dtype[, {enabled = true}][, fn, ...]) -> results | guard",
     "Mixed precision: products (matmul, linear) run in dtype, float16 or bfloat16; losses, norms, softmax, exp, log, "

@@ -2595,7 +2595,7 @@ return {
       name = "neap.device",
       section = "contexts",
       signature = "neap.device(device[, fn, ...]) -> results | guard",
-      text = "The device of new tensors, while fn runs or the guard is in force. NEAP_DEVICE names the one that is there without it. A device is given everywhere as a string, \"cpu\", \"cuda\" or \"cuda:0\"; there is no object for one.",
+      text = "The device of new tensors, while fn runs or the guard is in force. NEAP_DEVICE names the one that is there without it. A device is given everywhere as a string, \"cpu\", \"cuda\" or \"cuda:0\"; it is no object.",
       example = "neap.device(\"cpu\", function() return neap.zeros(1) end)",
     },
     {
