@@ -181,6 +181,7 @@ bool lay_out(np_lt *lt, cublasLtMatrixLayout_t *l, const plan_key &k, int64_t ro
                                                   sizeof stride) == CUBLAS_STATUS_SUCCESS;
 }
 
+/* The bias is set before a way is chosen, too: its alignment is taken from it. */
 bool describe(np_lt *lt, plan *p, const void *bias)
 {
     const plan_key &k = p->key;
@@ -200,8 +201,7 @@ bool describe(np_lt *lt, plan *p, const void *bias)
 bool choose(np_lt *lt, plan *p)
 {
     const uint32_t splits = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    const uint8_t *aligned = p->key.aligned; /* a bias is read as D is written */
-    const uint32_t result = aligned[2] < aligned[3] ? aligned[2] : aligned[3];
+    const uint8_t *aligned = p->key.aligned;
     cublasLtMatmulPreference_t want = nullptr;
     cublasLtMatmulHeuristicResult_t best = {};
     int n = 0;
@@ -211,7 +211,7 @@ bool choose(np_lt *lt, plan *p)
                     prefer(lt, want, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, (uint32_t)aligned[1]) &&
                     prefer(lt, want, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, (uint32_t)aligned[0]) &&
                     prefer(lt, want, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (uint32_t)aligned[2]) &&
-                    prefer(lt, want, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, result) &&
+                    prefer(lt, want, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, (uint32_t)aligned[2]) &&
                     lt->f.cublasLtMatmulAlgoGetHeuristic(lt->handle, p->what, p->b, p->a, p->c, p->c, want, 1,
                                                          &best, &n) == CUBLAS_STATUS_SUCCESS;
     (void)lt->f.cublasLtMatmulPreferenceDestroy(want);
