@@ -133,28 +133,42 @@ static void must_hold(const char *what, const void *p, const emu_lt_layout *l)
 #else
 #define NP_EMU_FAST
 #endif
-/* s (4,n) += a (4 rows of k) b (k,n). No fused multiply-add: the same sums everywhere. */
-NP_EMU_FAST static void multiply_rows(double *s, const double *a, const double *b, int64_t n, int64_t k)
+/* s (4,n) += a (4 rows of k) b (k,n), for those of k from `lo` to before `hi`. No fused multiply-add: the same sums
+ * everywhere. */
+template <class W>
+static inline __attribute__((always_inline)) void add_rows(W *s, const W *a, const W *b, int64_t n, int64_t k,
+                                                           int64_t lo, int64_t hi)
 {
-    double *__restrict s0 = s, *__restrict s1 = s + n, *__restrict s2 = s + 2 * n, *__restrict s3 = s + 3 * n;
-    for (int64_t p = 0; p < k; p++, b += n) {
-        const double a0 = a[p], a1 = a[k + p], a2 = a[2 * k + p], a3 = a[3 * k + p];
+    W *__restrict s0 = s, *__restrict s1 = s + n, *__restrict s2 = s + 2 * n, *__restrict s3 = s + 3 * n;
+    for (int64_t p = lo; p < hi; p++) {
+        const W a0 = a[p], a1 = a[k + p], a2 = a[2 * k + p], a3 = a[3 * k + p];
         for (int64_t j = 0; j < n; j++) {
-            const double x = b[j];
+            const W x = b[p * n + j];
             s0[j] += a0 * x, s1[j] += a1 * x, s2[j] += a2 * x, s3[j] += a3 * x;
         }
     }
 }
+NP_EMU_FAST static void multiply_rows(double *s, const double *a, const double *b, int64_t n, int64_t k,
+                                      int64_t lo, int64_t hi)
+{
+    add_rows(s, a, b, n, k, lo, hi);
+}
+NP_EMU_FAST static void multiply_rows(float *s, const float *a, const float *b, int64_t n, int64_t k,
+                                      int64_t lo, int64_t hi)
+{
+    add_rows(s, a, b, n, k, lo, hi);
+}
 
-static std::vector<double> operand(const void *p, const emu_lt_layout *l, bool transposed, int64_t batch)
+template <class W>
+static std::vector<W> operand(const void *p, const emu_lt_layout *l, bool transposed, int64_t batch)
 {
     const int64_t rows = (int64_t)(transposed ? l->cols : l->rows),
                   cols = (int64_t)(transposed ? l->rows : l->cols);
-    std::vector<double> v((size_t)((rows + 3) / 4 * 4 * cols)); /* whole groups of four rows */
+    std::vector<W> v((size_t)((rows + 3) / 4 * 4 * cols)); /* whole groups of four rows */
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < cols; j++)
             v[(size_t)(i * cols + j)] =
-                load(l->type, p, transposed ? place(l, j, i, batch) : place(l, i, j, batch));
+                (W)load(l->type, p, transposed ? place(l, j, i, batch) : place(l, i, j, batch));
     return v;
 }
 
@@ -188,29 +202,35 @@ static double finish(const Product *p, double v, int64_t i, int64_t j, int64_t z
     return v;
 }
 
-static void run_product(const Product *p)
+/* W: what is added up in, as the library is asked to. */
+template <class W> static void run_product(const Product *p)
 {
     const bool ta = p->d.transa != CUBLAS_OP_N, tb = p->d.transb != CUBLAS_OP_N;
     const int64_t m = (int64_t)p->out.rows, n = (int64_t)p->out.cols,
                   k = (int64_t)(ta ? p->a.rows : p->a.cols);
     const cudaDataType_t bias_type = p->d.has_bias_type ? p->d.bias_type : p->out.type;
     for (int64_t z = 0; z < p->out.batch; z++) {
-        const std::vector<double> a = operand(p->A, &p->a, ta, z), b = operand(p->B, &p->b, tb, z);
-        std::vector<double> s((size_t)((m + 3) / 4 * 4 * n)), sums((size_t)(m > n ? m : n));
-        for (int64_t i = 0; i < m; i += 4)
-            multiply_rows(&s[(size_t)(i * n)], &a[(size_t)(i * k)], b.data(), n, k);
+        const std::vector<W> a = operand<W>(p->A, &p->a, ta, z), b = operand<W>(p->B, &p->b, tb, z);
+        /* k in two halves: the order of a GPU's sums is not the CPU's, and nobody may count on it. */
+        std::vector<W> s((size_t)((m + 3) / 4 * 4 * n)), half(s.size());
+        std::vector<double> sums((size_t)(m > n ? m : n));
+        for (int64_t i = 0; i < m; i += 4) {
+            multiply_rows(&s[(size_t)(i * n)], &a[(size_t)(i * k)], b.data(), n, k, 0, k / 2);
+            multiply_rows(&half[(size_t)(i * n)], &a[(size_t)(i * k)], b.data(), n, k, k / 2, k);
+        }
+        for (size_t i = 0; i < s.size(); i++) s[i] += half[i];
         for (int64_t j = 0; j < n; j++)
             for (int64_t i = 0; i < m; i++) {
-                double v = p->alpha * s[(size_t)(i * n + j)];
+                double v = p->alpha * (double)s[(size_t)(i * n + j)];
                 if (p->beta != 0) v += p->beta * load(p->c.type, p->C, place(&p->c, i, j, z));
                 v = finish(p, v, i, j, z);
                 store(p->out.type, p->D, place(&p->out, i, j, z), v);
                 sums[(size_t)i] += p->d.epilogue & bgrad ? v : 0;
             }
         for (int64_t i = 0; i < m && p->d.epilogue & bgrad_a; i++)
-            for (int64_t q = 0; q < k; q++) sums[(size_t)i] += a[(size_t)(i * k + q)];
+            for (int64_t q = 0; q < k; q++) sums[(size_t)i] += (double)a[(size_t)(i * k + q)];
         for (int64_t j = 0; j < n && p->d.epilogue & bgrad_b; j++)
-            for (int64_t q = 0; q < k; q++) sums[(size_t)j] += b[(size_t)(q * n + j)];
+            for (int64_t q = 0; q < k; q++) sums[(size_t)j] += (double)b[(size_t)(q * n + j)];
         const int64_t n_sums = p->d.epilogue & (bgrad | bgrad_a) ? m : p->d.epilogue & bgrad_b ? n : 0;
         for (int64_t i = 0; i < n_sums; i++)
             store(bias_type, p->d.bias, z * p->d.bias_stride + i, sums[(size_t)i]);
@@ -361,6 +381,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const 
     must_hold("B", B, b);
     must_hold("D", D, out);
     if (p.beta != 0) must_hold("C", C, c);
-    return enqueue(stream, [p] { run_product(&p); }) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
-                                                                    : CUBLAS_STATUS_EXECUTION_FAILED;
+    const bool wide = d->compute == CUBLAS_COMPUTE_64F;
+    const cudaError_t e =
+        enqueue(stream, [p, wide] { wide ? run_product<double>(&p) : run_product<float>(&p); });
+    return e == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
