@@ -1,9 +1,9 @@
 /* cublas_emu.h - the part of cublasLt (13) that Neap calls, with its names, values and signatures.
  *
  * Everything is column-major unless a layout says otherwise: D = epilogue(alpha op(A) op(B) + beta C). Sums are in
- * double, in ascending k. What the library refuses is refused (leading dimensions, shapes, types, alignment of aux),
- * C is not read when beta is 0, and memory that is not the device's, or too short, is reported. Not here: device
- * pointer mode, fp8 scales, integer products, algorithm choice by hand. */
+ * the type that is asked for, of the two halves of k. What the library refuses is refused (leading dimensions, shapes,
+ * types, alignment of aux), C is not read when beta is 0, and memory that is not the device's, or too short, is
+ * reported. Not here: device pointer mode, fp8 scales, integer products, algorithm choice by hand. */
 #ifndef NP_CUBLAS_EMU_H
 #define NP_CUBLAS_EMU_H
 
