@@ -212,16 +212,29 @@ bool np_event_time(neap_ctx *c, np_device *d, void *from, void *to, double *mill
 
 /* ---- copies for later */
 
+static void *pinned_alloc(void *user, size_t bytes)
+{
+    const np_device *d = ((np_streams *)user)->d;
+    return d->backend.plugin->host_alloc(d->backend.user, bytes);
+}
+
+/* Not before the copies from and to it are done: unlike freeing memory of the device, this does not wait. */
+static void pinned_free(void *user, void *p, size_t bytes)
+{
+    const np_device *d = ((np_streams *)user)->d;
+    (void)d->backend.plugin->synchronize(d->backend.user);
+    d->backend.plugin->host_free(d->backend.user, p, bytes);
+}
+
 bool np_streams_for_copies(neap_ctx *c, np_device *d)
 {
-    const np_plugin *p = d->backend.plugin;
     np_streams *s = has_streams(c, d) ? streams_of(c, d) : NULL;
     if (!s) return false;
     if (s->to_host && s->from_host) return true;
     if (!s->to_host) {
         int i = np_stream_new(c, d);
         if (i < 0) return false;
-        const np_raw_mem raw = {p->host_alloc, p->host_free, d->backend.user};
+        const np_raw_mem raw = {pinned_alloc, pinned_free, s};
         s->to_host = i;
         np_mem_init(&s->pinned, c, &raw);
         s->pinned.name = "pinned host memory";
@@ -238,7 +251,6 @@ void np_streams_close(np_device *d)
 {
     np_streams *s = d->streams;
     if (!s) return;
-    (void)d->backend.plugin->synchronize(d->backend.user); /* copies from and to the blocks that go now */
     if (s->to_host) np_mem_close(&s->pinned);
     d->mem.ready = NULL;
     d->streams = NULL;

@@ -219,8 +219,7 @@ static cudaError_t forget(void *p, Kind kind)
     Locked l;
     auto it = memory.find((uintptr_t)p);
     if (it == memory.end() || it->second.kind != kind) return fail(cudaErrorInvalidValue);
-    for (Stream *s : streams) drain(s);
-    memory.erase(it);
+    memory.erase(it); /* nothing promises that this waits for copies: they report it then */
     if (kind == Kind::pinned) free(p);
     return cudaSuccess;
 }
@@ -303,7 +302,13 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
         give(s, [=] { copy_now(dst, staged->data(), bytes, to, -1); });
         return cudaSuccess;
     }
-    give(s, [=] { copy_now(dst, src, bytes, to, from); });
+    give(s, [=] {
+        size_t at;
+        if ((to_pageable || find(dst, &at)) && (from_pageable || find(src, &at)))
+            copy_now(dst, src, bytes, to, from);
+        else
+            report("freed", nullptr, 0, "a copy of %zu bytes comes after the host's memory was freed", bytes);
+    });
     if (to_pageable) drain(s); /* the call waits */
     return cudaSuccess;
 }

@@ -403,6 +403,21 @@ near(x.grad:to("cpu"), neap.full({ 10, 10 }, math.exp(0.5)), { rtol = 1e-6, atol
 ]], 1, "NEAP_EMU_PINNED=0")
   end)
 
+  it("pinned memory that makes room for other is freed when its copies are done", function()
+    run([[
+for step = 1, 5 do
+  local x = neap.full({ 50000 }, 0.5, { device = D, requires_grad = true })
+  for _ = 1, 4 do
+    neap.save_on_cpu({ pin_memory = true }, function() return x:exp():sum() end):release()
+    collectgarbage() collectgarbage()
+  end
+  local large = neap.full({ 400000 }, 0.5, { device = D, requires_grad = true }) -- of which there is none
+  neap.save_on_cpu({ pin_memory = true }, function() return large:exp():sum() end):backward()
+  near(large.grad:to("cpu"), neap.full({ 400000 }, math.exp(0.5)), { rtol = 1e-6, atol = 0 })
+end
+]], 2, "NEAP_EMU_PINNED=1")
+  end)
+
   it("a value that comes back ahead of its time takes no room that something else needs", function()
     run([[
 local one = 100 * 100 * 4
