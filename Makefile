@@ -217,6 +217,11 @@ $(eval $(call emu_variant,asan,g++,-O1 -fsanitize=address$(comma)undefined -fno-
 $(eval $(call emu_variant,cov,g++,-O0 -fno-exceptions --coverage,-O2,--coverage))
 $(eval $(call emu_variant,tsan,clang++,-O1 -fsanitize=thread,-O2 -DNP_EMU_TSAN,-fsanitize=thread))
 
+# What runs Lua under it.
+$(EMU)/tsan/lua: tests/cudaemu/lua.c
+	$(call say,HOST)
+	$(Q)clang -std=c11 -g -O1 $(WARN) -fsanitize=thread -I$(LUA_INC) -MMD -MP -MF $@.d $< -o $@ -Wl,-E $(LUA_LIB)
+
 NVCC ?= $(shell command -v nvcc)
 # No contraction, as for the CPU.
 NVCC_FLAGS := -std=c++17 -O3 -fmad=false -lineinfo --compress-mode=size --threads 2 -Icore -Xcompiler -Wall,-Wextra,-Werror -Werror all-warnings

@@ -199,6 +199,24 @@ emulated_asan() {
         lua5.4 tests/run.lua build asan || { grep FAILED "$logs/emu-asan.log"; return 1; }
     echo "no report; $(grep -E '^[0-9]+ passed, ' "$logs/emu-asan.log") (leaks included), NEAP_TEST_STEPS=${steps:-20}"
 }
+# Its kernels under clang's thread sanitizer, for which each of their threads is one: what two touch without a barrier, or
+# an atomic operation, between. #program marks tests of programs, which have no sanitizer.
+emulated_tsan() (
+    tsan=build/cudaemu/tsan
+    make $jobs CC=gcc build $tsan/libneap-cudaemu.so $tsan/lua || return 1
+    export NEAP_CUDA_PLUGIN=$PWD/$tsan/libneap-cudaemu.so TSAN_OPTIONS=halt_on_error=1:exitcode=66 NEAP_BLAS=none
+    export LUA_PATH='build/lua/?.lua;build/lua/?/init.lua;./?.lua;;' LUA_CPATH='build/lua/?.so;;'
+    export NEAP_TEST_STEPS=${steps:-5}
+    for s in tests/lua/cudaemu_*_spec.lua; do
+        for order in forward random; do
+            echo "$s, $order"
+            NEAP_EMU_ORDER=$order $tsan/lua /usr/bin/busted -o tests/output.lua --no-auto-insulate \
+                --exclude-tags=program "$s" || return 1
+        done
+    done
+    awk '/^totals:/ { n += $2 } END { printf "no race; %d passed", n }' "$logs/emu-tsan.log"
+    echo " (forward and random), NEAP_TEST_STEPS=$NEAP_TEST_STEPS"
+)
 # The plug-in for GPUs, for both compute capabilities: no kernel spills a register, and so on.
 use_nvcc() {
     if command -v nvcc >/dev/null; then make $jobs build build/libneap-cuda.so || return 1; fi
@@ -244,6 +262,7 @@ part tsan threads
 part cudaemu detectors
 part emu-order emulated_orders
 part emu-asan emulated_asan
+part emu-tsan emulated_tsan
 part nvcc use_nvcc
 part gpu-run gpu_script
 part vg-core valgrind_core

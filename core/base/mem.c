@@ -107,6 +107,21 @@ static void *fail_reserve(np_mem *m, size_t bytes)
         bytes, m->name, (long long)m->reserved, (long long)m->reserved_limit);
 }
 
+static void *fail_memory(np_mem *m, size_t bytes)
+{
+    if (m->device == 0) return np_fail_nomem(m->c, bytes);
+    return np_fail(
+        m->c, NEAP_E_NOMEM,
+        "out of memory: %s has no %zu bytes left, %lld are in use here; free tensors, or use smaller "
+        "batches or checkpointing",
+        m->name, bytes, (long long)m->live);
+}
+
+static void *fail_broken(np_mem *m)
+{
+    return np_fail(m->c, NEAP_E_DEVICE, "%s: %s", m->name, m->raw.why(m->raw.user));
+}
+
 /* Asks the host, once per request, to free something. The host's own requests from inside do not ask again.
  */
 static bool press(np_mem *m, size_t bytes)
@@ -172,31 +187,22 @@ static void *from_cache(np_mem *m, size_t size, int bin, bool wait)
     return b->p;
 }
 
-static void *from_system(np_mem *m, size_t size, int bin)
+typedef enum refusal { NONE, LIVE_LIMIT, RESERVED_LIMIT, NO_MEMORY, BROKEN } refusal;
+
+static refusal from_system(np_mem *m, size_t size, int bin, void **out)
 {
     np_mem_block *b = malloc(sizeof *b);
-    void *p = b ? m->raw.alloc(m->raw.user, size) : NULL;
-    if (!p) {
+    if (!b) return NO_MEMORY;
+    *out = m->raw.alloc(m->raw.user, size);
+    if (!*out) {
         free(b);
-        return NULL;
+        return m->raw.why && m->raw.why(m->raw.user)[0] ? BROKEN : NO_MEMORY;
     }
-    b->p = p, b->bytes = size;
+    b->p = *out, b->bytes = size;
     m->reserved += (int64_t)size;
     push_node(bin >= 0 ? &m->spare : &m->big_live, b);
-    return p;
+    return NONE;
 }
-
-static void *fail_memory(np_mem *m, size_t bytes)
-{
-    if (m->device == 0) return np_fail_nomem(m->c, bytes);
-    return np_fail(
-        m->c, NEAP_E_NOMEM,
-        "out of memory: %s has no %zu bytes left, %lld are in use here; free tensors, or use smaller "
-        "batches or checkpointing",
-        m->name, bytes, (long long)m->live);
-}
-
-typedef enum refusal { NONE, LIVE_LIMIT, RESERVED_LIMIT, NO_MEMORY } refusal;
 
 /* One attempt, in the order of the promises: limit, cache, cap, system; at last what another stream still uses. */
 static refusal try_take(np_mem *m, size_t bytes, bool limited, void **out)
@@ -206,9 +212,9 @@ static refusal try_take(np_mem *m, size_t bytes, bool limited, void **out)
     if (limited && over_limit(m, bytes)) return LIVE_LIMIT;
     if ((*out = from_cache(m, size, bin, false))) return NONE;
     const bool capped = m->reserved_limit > 0 && (int64_t)size > m->reserved_limit - m->reserved;
-    if (!capped && (*out = from_system(m, size, bin))) return NONE;
-    if (m->ready && (*out = from_cache(m, size, bin, true))) return NONE;
-    return capped ? RESERVED_LIMIT : NO_MEMORY;
+    const refusal why = capped ? RESERVED_LIMIT : from_system(m, size, bin, out);
+    if (why == NONE || why == BROKEN) return why;
+    return m->ready && (*out = from_cache(m, size, bin, true)) ? NONE : why;
 }
 
 /* 0 bytes need an address and no memory; nobody reads or writes through it. */
@@ -224,6 +230,7 @@ static void *take_block(np_mem *m, size_t bytes, bool limited)
     if (bytes == 0) return (void *)nothing;
     void *p = NULL;
     refusal why = try_take(m, bytes, limited, &p);
+    if (why == BROKEN) return fail_broken(m); /* no use in making room */
     if (why != NONE && why != LIVE_LIMIT && m->cached > 0) {
         np_mem_trim(m);
         why = try_take(m, bytes, limited, &p);
@@ -238,6 +245,7 @@ static void *take_block(np_mem *m, size_t bytes, bool limited)
     case NONE: return p;
     case LIVE_LIMIT: return fail_limit(m, bytes);
     case RESERVED_LIMIT: return fail_reserve(m, bytes);
+    case BROKEN: return fail_broken(m);
     default: return fail_memory(m, bytes);
     }
 }
@@ -309,7 +317,7 @@ bool np_mem_count_slow(np_mem *m, size_t bytes, neap_category cat)
 bool np_mem_init(np_mem *m, neap_ctx *c, const np_raw_mem *raw)
 {
     *m = (np_mem){.c = c, .name = "cpu"};
-    m->raw = raw ? *raw : (np_raw_mem){host_alloc, host_free, NULL};
+    m->raw = raw ? *raw : (np_raw_mem){host_alloc, host_free, NULL, NULL};
     return true;
 }
 

@@ -24,6 +24,8 @@ typedef struct np_raw_mem {
     void *(*alloc)(void *user, size_t bytes); /* NULL when there is none */
     void (*free)(void *user, void *p, size_t bytes);
     void *user;
+    const char *(*why)(
+        void *user); /* after NULL: what is broken, or "", there is just none left. NULL: never broken */
 } np_raw_mem;
 
 /* Streams of a device that may still be at work on a block, and until which of the calls they were asked for. */
@@ -70,8 +72,8 @@ bool np_mem_init(np_mem *m, neap_ctx *c, const np_raw_mem *raw /* NULL: host mem
 void np_mem_close(np_mem *m); /* trims; live blocks must be gone */
 
 /* Bytes for a storage; 0 bytes gives a valid non-NULL pointer. On a limit or failure: drop the cache, ask
- * the context's pressure callback (once), retry, then fail with NEAP_E_LIMIT or NEAP_E_NOMEM. The bytes are not
- * zeroed. `give` gets the same size and the category of now. */
+ * the context's pressure callback (once), retry, then fail with NEAP_E_LIMIT or NEAP_E_NOMEM; with NEAP_E_DEVICE at
+ * once where the device is broken. The bytes are not zeroed. `give` gets the same size and the category of now. */
 void *np_mem_take(np_mem *m, size_t bytes, neap_category cat);
 void np_mem_give(np_mem *m, void *p, size_t bytes, neap_category cat);
 void np_mem_give_used(np_mem *m, void *p, size_t bytes, neap_category cat, np_mem_use use);

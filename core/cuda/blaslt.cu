@@ -246,7 +246,11 @@ plan *plan_of(np_lt *lt, const plan_key &key, const void *bias)
 
 int failed(const np_call *k, const np_lt *lt, cublasStatus_t s)
 {
+    np_gpu *gpu = np_gpu_of(k);
+    const cudaError_t e = cudaStreamQuery(gpu->stream); /* is the device at fault? */
     char text[120];
+    if (e != cudaErrorNotReady && !np_succeeds(gpu, e, "cublasLtMatmul", __FILE__, __LINE__))
+        return np_done(k, false);
     snprintf(text, sizeof text, "cublasLtMatmul: %s", lt->f.cublasLtGetStatusName(s));
     k->host->fail(k->ctx, NEAP_E_DEVICE, text);
     return -1;
@@ -285,7 +289,8 @@ int np_lt_multiply(const np_call *k, const np_lt_product &p)
                              way->a, f64 ? (const void *)&zero_wide : &zero, p.c, way->c, p.c, way->c,
                              &way->algorithm, workspace, way->workspace, np_gpu_of(k)->stream);
     if (s == CUBLAS_STATUS_NOT_SUPPORTED) return way->possible = false, 1;
-    return s == CUBLAS_STATUS_SUCCESS ? 0 : failed(k, lt, s);
+    if (s != CUBLAS_STATUS_SUCCESS) return failed(k, lt, s);
+    return np_done(k, np_succeeds(np_gpu_of(k), cudaSuccess, "cublasLtMatmul", __FILE__, __LINE__));
 }
 
 void np_lt_facts(const np_gpu *gpu, np_device_facts *out)

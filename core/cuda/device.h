@@ -16,7 +16,8 @@ struct np_gpu {
     int n_streams;
     cudaEvent_t moment; /* for waits, recorded anew for each */
     struct np_lt *lt;   /* blaslt.cu; NULL before the first product */
-    char why[400];      /* of the last failure */
+    bool waits;         /* for every call to be done, so that the one that is at fault is known */
+    char why[500];      /* of the last failure */
 };
 
 /* A T of the host, all zero; NULL without memory. In the emulator it is one of the calls that a test lets fail. */
@@ -28,7 +29,8 @@ template <class T> T *np_new()
     return new (std::nothrow) T();
 }
 
-/* Did the call succeed? If not, `why` has the call, the error's name and meaning, file and line. */
+/* Did the call succeed? If not, `why` has the call, the error's name and meaning, file and line. What goes wrong while a
+ * kernel runs is told by whichever call comes then, unless the device `waits` for each. */
 bool np_succeeds(np_gpu *gpu, cudaError_t e, const char *call, const char *file, int line);
 #define NP_TRY(gpu, call) np_succeeds(gpu, call, #call, __FILE__, __LINE__)
 

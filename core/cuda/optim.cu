@@ -224,7 +224,7 @@ bool np_step_run(void *device, const np_step *s)
         }
         cudaError_t e = type == NEAP_FLOAT64 ? launch<double>(gpu, s->kind, b, (unsigned)blocks)
                                              : launch<float>(gpu, s->kind, b, (unsigned)blocks);
-        if (!NP_TRY(gpu, e)) return false;
+        if (!np_succeeds(gpu, e, "np_launch", __FILE__, __LINE__)) return false;
     }
     return true;
 }

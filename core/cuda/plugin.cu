@@ -4,17 +4,30 @@
  * needed to open it: the runtime is linked in, and the driver is looked for when somebody asks how many devices there
  * are. */
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
 #include "blaslt.h"
 
+/* What a kernel does wrong stays the error of every call after it. */
+static bool is_lost(const np_gpu *gpu)
+{
+    const cudaError_t e = gpu->stream ? cudaStreamQuery(gpu->stream) : cudaSuccess;
+    return e != cudaSuccess && e != cudaErrorNotReady;
+}
+
 bool np_succeeds(np_gpu *gpu, cudaError_t e, const char *call, const char *file, int line)
 {
+    if (e == cudaSuccess && gpu->waits) e = cudaStreamSynchronize(gpu->stream);
     if (e == cudaSuccess) return true;
     const char *name = strrchr(file, '/');
-    snprintf(gpu->why, sizeof gpu->why, "%s: %s (%.120s, %s:%d)", cudaGetErrorName(e), cudaGetErrorString(e),
-             call, name ? name + 1 : file, line);
+    snprintf(gpu->why, sizeof gpu->why, "%s: %s (%.120s, %s:%d)%s%s", cudaGetErrorName(e),
+             cudaGetErrorString(e), call, name ? name + 1 : file, line,
+             !is_lost(gpu) ? "" : "; the device is lost to this process",
+             !is_lost(gpu) || gpu->waits
+                 ? ""
+                 : ", perhaps by an op before this one: with NEAP_CUDA_SYNC=1 the one at fault is named");
     (void)cudaGetLastError(); /* or the next call would report it again */
     return false;
 }
@@ -70,9 +83,10 @@ static bool stream_wait(void *device, int stream, int other)
            NP_TRY(gpu, cudaStreamWaitEvent(gpu->all[stream], gpu->moment, 0));
 }
 
+/* Nothing is to be waited for: also where the device is lost, which the next call will tell. */
 static bool stream_done(void *device, int stream)
 {
-    return cudaStreamQuery(static_cast<np_gpu *>(device)->all[stream]) == cudaSuccess;
+    return cudaStreamQuery(static_cast<np_gpu *>(device)->all[stream]) != cudaErrorNotReady;
 }
 
 static bool stream_finish(void *device, int stream)
@@ -102,7 +116,7 @@ static bool event_record(void *device, void *event)
 
 static bool event_done(void *, void *event)
 {
-    return cudaEventQuery(static_cast<cudaEvent_t>(event)) == cudaSuccess;
+    return cudaEventQuery(static_cast<cudaEvent_t>(event)) != cudaErrorNotReady;
 }
 
 static bool event_wait(void *device, void *event)
@@ -143,7 +157,9 @@ static void *open_device(int index, char *why, size_t n)
     gpu->index = index;
     if (enter(gpu) && add_stream(gpu) >= 0 &&
         NP_TRY(gpu, cudaEventCreateWithFlags(&gpu->moment, cudaEventDisableTiming))) {
+        const char *sync = getenv("NEAP_CUDA_SYNC");
         gpu->stream = gpu->all[0];
+        gpu->waits = sync && *sync && strcmp(sync, "0") != 0;
         return gpu;
     }
     snprintf(why, n, "%s", gpu->why);
@@ -151,11 +167,21 @@ static void *open_device(int index, char *why, size_t n)
     return nullptr;
 }
 
+/* p, or nothing; then `why` is empty where there is just no memory left. */
+static void *taken(np_gpu *gpu, cudaError_t e, void *p, const char *call)
+{
+    if (np_succeeds(gpu, e, call, __FILE__, __LINE__)) return p;
+    if (e == cudaErrorMemoryAllocation) gpu->why[0] = 0;
+    return nullptr;
+}
+
 static void *allocate(void *device, size_t bytes)
 {
     np_gpu *gpu = static_cast<np_gpu *>(device);
     void *p = nullptr;
-    return enter(gpu) && NP_TRY(gpu, cudaMalloc(&p, bytes)) ? p : nullptr;
+    if (!enter(gpu)) return nullptr;
+    const cudaError_t e = cudaMalloc(&p, bytes);
+    return taken(gpu, e, p, "cudaMalloc");
 }
 
 /* The device may still be using what the core has done with: cudaFree waits for it. */
@@ -180,7 +206,9 @@ static void *host_alloc(void *device, size_t bytes)
 {
     np_gpu *gpu = static_cast<np_gpu *>(device);
     void *p = nullptr;
-    return enter(gpu) && NP_TRY(gpu, cudaMallocHost(&p, bytes)) ? p : nullptr;
+    if (!enter(gpu)) return nullptr;
+    const cudaError_t e = cudaMallocHost(&p, bytes);
+    return taken(gpu, e, p, "cudaMallocHost");
 }
 
 /* The caller has waited for the copies that used it. */

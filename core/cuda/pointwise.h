@@ -267,7 +267,7 @@ int np_map(const np_call *k, int compute, const np_operand *const (&in)[K], cons
         if (compute == NEAP_FLOAT64) e = np_run_in<Op, double, kinds, masked>(k, compute, in, op);
         else if (!whole) e = np_run_in<Op, float, kinds, masked>(k, compute, in, op);
     }
-    return np_done(k, NP_TRY(np_gpu_of(k), e));
+    return np_done(k, np_succeeds(np_gpu_of(k), e, "np_launch", __FILE__, __LINE__));
 }
 
 /* The kernel of an op whose operands are the call's first K. Ops that depend on more are made of the call. */

@@ -97,7 +97,7 @@ static bool add_device(neap_ctx *c, const np_plugin *p, int index, char *why, si
     snprintf(name, sizeof name, "%s:%d", p->name, index);
     neap_backend b = {.size = sizeof b,
                       .name = name,
-                      .mem = {p->alloc, p->free, device},
+                      .mem = {p->alloc, p->free, device, p->why},
                       .copy = p->copy,
                       .user = device,
                       .plugin = p};

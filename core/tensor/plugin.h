@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define NP_PLUGIN_ABI 5u
+#define NP_PLUGIN_ABI 6u
 
 /* An attribute of a call: what is no tensor. */
 typedef struct np_attr {
@@ -128,7 +128,7 @@ typedef struct np_plugin {
     int (*count)(char *why, size_t n);             /* of devices; 0: none, and why says what is missing */
     void *(*open)(int index, char *why, size_t n); /* a device for one context; NULL: why */
     void (*close)(void *device);
-    void *(*alloc)(void *device, size_t bytes); /* at least 64-byte aligned; NULL: no memory */
+    void *(*alloc)(void *device, size_t bytes); /* at least 64-byte aligned; NULL: see why */
     void (*free)(void *device, void *p, size_t bytes);
     /* Bytes, contiguous; after earlier work of the device. The host's bytes are read or there when it returns. */
     bool (*copy)(void *device, void *dst, const void *src, size_t bytes, bool to_device, bool from_device);
@@ -136,7 +136,8 @@ typedef struct np_plugin {
     bool (*move)(void *device, const np_operand *to, const np_operand *from);
     bool (*synchronize)(void *device); /* waits until all is done */
     bool (*facts)(void *device, np_device_facts *out);
-    const char *(*why)(void *device); /* of the last failure: the call, its error's name, file and line */
+    /* Of the last failure: the call, its error's name, file and line; empty where there was just no memory left. */
+    const char *(*why)(void *device);
     const np_plugin_row *kernels;
     bool (*step)(void *device, const np_step *s); /* all entries are on the device */
     bool (*fill)(void *device, const np_operand *to,
@@ -149,7 +150,7 @@ typedef struct np_plugin {
     bool (*stream_done)(void *device, int stream);   /* has it done all that it was asked? */
     bool (*stream_finish)(void *device, int stream); /* the host waits until it has */
     /* Memory of the host that copies do not stage, and copies that return before they are done. */
-    void *(*host_alloc)(void *device, size_t bytes); /* at least 64-byte aligned; NULL: none */
+    void *(*host_alloc)(void *device, size_t bytes); /* at least 64-byte aligned; NULL: see why */
     void (*host_free)(void *device, void *p, size_t bytes);
     bool (*copy_later)(void *device, int stream, void *dst, const void *src, size_t bytes, bool to_device);
     /* Moments of the stream in use, to wait for and to measure between. */

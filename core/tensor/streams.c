@@ -226,6 +226,12 @@ static void pinned_free(void *user, void *p, size_t bytes)
     d->backend.plugin->host_free(d->backend.user, p, bytes);
 }
 
+static const char *pinned_why(void *user)
+{
+    const np_device *d = ((np_streams *)user)->d;
+    return d->backend.plugin->why(d->backend.user);
+}
+
 bool np_streams_for_copies(neap_ctx *c, np_device *d)
 {
     np_streams *s = has_streams(c, d) ? streams_of(c, d) : NULL;
@@ -234,7 +240,7 @@ bool np_streams_for_copies(neap_ctx *c, np_device *d)
     if (!s->to_host) {
         int i = np_stream_new(c, d);
         if (i < 0) return false;
-        const np_raw_mem raw = {pinned_alloc, pinned_free, s};
+        const np_raw_mem raw = {pinned_alloc, pinned_free, s, pinned_why};
         s->to_host = i;
         np_mem_init(&s->pinned, c, &raw);
         s->pinned.name = "pinned host memory";

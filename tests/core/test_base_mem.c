@@ -15,12 +15,14 @@
 typedef struct fake {
     uintptr_t next;
     int64_t held, calls, frees, refuse_above; /* refuse_above: bytes it can hold */
+    const char *why;                          /* what is broken, or "" */
 } fake;
 
 static void *fake_alloc(void *user, size_t bytes)
 {
     fake *f = user;
     f->calls++;
+    if (f->why[0]) return NULL;
     if (f->held + (int64_t)bytes > f->refuse_above) return NULL;
     f->held += (int64_t)bytes;
     void *p = (void *)f->next;
@@ -36,6 +38,8 @@ static void fake_free(void *user, void *p, size_t bytes)
     f->held -= (int64_t)bytes;
 }
 
+static const char *fake_why(void *user) { return ((fake *)user)->why; }
+
 typedef struct world {
     neap_ctx *c;
     fake f;
@@ -46,8 +50,8 @@ static int setup(void **state)
 {
     world *w = calloc(1, sizeof *w);
     w->c = neap_ctx_new(NULL);
-    w->f = (fake){.next = (uintptr_t)1 << 44, .refuse_above = INT64_MAX};
-    np_raw_mem raw = {fake_alloc, fake_free, &w->f};
+    w->f = (fake){.next = (uintptr_t)1 << 44, .refuse_above = INT64_MAX, .why = ""};
+    np_raw_mem raw = {fake_alloc, fake_free, &w->f, fake_why};
     *state = w;
     return w->c && np_mem_init(&w->m, w->c, &raw) ? 0 : -1;
 }
@@ -247,6 +251,32 @@ static void pressure_is_asked_once_and_helps(void **state)
     expect_error(w->c, NEAP_E_LIMIT);
     w->c->opts.pressure = NULL;
     np_mem_give(m, a, 900, NEAP_TEMP);
+}
+
+/* That is no want of memory: nothing is dropped, nobody is asked to free something, and the reason is told. */
+static void a_broken_device_is_not_called_full(void **state)
+{
+    world *w = *state;
+    np_mem *m = &w->m;
+    hoard h = {.m = m};
+    m->name = "it", m->device = 1;
+    np_mem_give(m, np_mem_take(m, 2048, NEAP_TEMP), 2048, NEAP_TEMP);
+    w->c->opts.pressure = let_go;
+    w->c->opts.user = &h;
+    w->f.why = "the device is lost";
+    const int64_t calls = w->f.calls;
+    assert_null(np_mem_take(m, 4096, NEAP_TEMP));
+    assert_string_equal(neap_error_message(w->c), "it: the device is lost");
+    expect_error(w->c, NEAP_E_DEVICE);
+    assert_int_equal(calls + 1, w->f.calls);
+    assert_int_equal(0, m->n_press);
+    assert_int_equal(2048, m->cached);
+    w->f.why = "";
+    w->f.refuse_above = 0;
+    assert_null(np_mem_take(m, 4096, NEAP_TEMP));
+    assert_non_null(strstr(neap_error_message(w->c), "it has no 4096 bytes left"));
+    expect_error(w->c, NEAP_E_NOMEM);
+    w->c->opts.pressure = NULL;
 }
 
 static void the_cache_is_dropped_before_the_system_is_called_empty(void **state)
@@ -469,6 +499,7 @@ int main(void)
         TEST(a_limit_refuses_before_memory_is_taken),
         TEST(pressure_is_asked_once_and_helps),
         TEST(the_cache_is_dropped_before_the_system_is_called_empty),
+        TEST(a_broken_device_is_not_called_full),
         TEST(scratch_is_counted_apart_and_capped),
         TEST(no_bytes_have_an_address),
         TEST(host_blocks_are_aligned),

@@ -1,9 +1,10 @@
 /* test_device_faults.c - every op of the registry on the emulated device, whose first, second, ... call of the runtime
- * fails.
+ * fails, or whose kernel faults.
  *
  * A failed call is an error of the op, E-DEVICE or E-NOMEM, and nothing is left behind on either device; or the op has
- * found another way, and its results are the right ones. Each failure has a context of its own, so that what is made
- * once per context fails, too. NEAP_TEST_OP=name runs one op. Without the emulated device (a build under a sanitizer
+ * found another way, and its results are the right ones. A kernel that faults loses the device: it is an error of the
+ * op where each call is waited for, of whatever comes then otherwise; the CPU goes on. Each failure has a context of its
+ * own, so that what is made once per context fails, too. NEAP_TEST_OP=name runs one op. Without the emulated device (a build under a sanitizer
  * has none) everything is skipped. */
 #include <dlfcn.h>
 
@@ -11,7 +12,7 @@
 #include "ops_harness.h"
 #include "test_steps.h"
 
-static long (*fail_at)(long n); /* of the emulator; NULL: there is none */
+static long (*fail_at)(long n), (*fault_at)(long n); /* of the emulator; NULL: there is none */
 
 /* The emulated device, beside the tests' folder unless NEAP_CUDA_PLUGIN says where. */
 static void find_emulator(const char *program)
@@ -22,8 +23,10 @@ static void find_emulator(const char *program)
     snprintf(path, sizeof path, "%.*s/../libneap-cudaemu.so", n, slash ? program : ".");
     if (!given) setenv("NEAP_CUDA_PLUGIN", path, 1);
     void *lib = getenv("NEAP_TEST_VALGRIND") ? NULL : dlopen(given ? given : path, RTLD_NOW | RTLD_LOCAL);
-    void *symbol = lib ? dlsym(lib, "neap_emu_fail_at") : NULL;
-    memcpy(&fail_at, &symbol, sizeof fail_at); /* ISO C converts no object pointer to a function's */
+    void *call = lib ? dlsym(lib, "neap_emu_fail_at") : NULL,
+         *kernel = lib ? dlsym(lib, "neap_emu_fault_at") : NULL;
+    memcpy(&fail_at, &call, sizeof fail_at); /* ISO C converts no object pointer to a function's */
+    memcpy(&fault_at, &kernel, sizeof fault_at);
 }
 
 typedef struct on_device { /* a context with the i-th sample of an op, there and on the CPU */
@@ -135,6 +138,53 @@ static void test_calls(const op_case *k)
     for (int i = 0; s.sample && i < test_steps(1000); i++)
         for (long n = 1; nth_fails(k, NEAP_FLOAT32, i, n, &s); n++) assert_true(n < 1000);
     if (s.kernel) assert_true(s.failure);
+}
+
+/* The i-th sample's op while its n-th kernel faults. False: it has fewer. */
+static bool nth_faults(const op_case *k, neap_dtype t, int i, long n, bool waits, seen *s)
+{
+    on_device d;
+    np_frame right = {0}, f = {0};
+    bool met = false;
+    setenv("NEAP_CUDA_SYNC", waits ? "1" : "0", 1);
+    if (!open_sample(&d, k, t, i)) return s->sample = false;
+    if (usable(d.c, k, &d.here)) {
+        live_counts before = count_all(d.c);
+        d.c->default_device = d.c->n_devices - 1;
+        fault_at(n);
+        const bool ok = run_op(d.c, k->op, &d.there, d.there.in, &f);
+        met = fault_at(-1) == 0;
+        d.c->default_device = 0;
+        if (met && (ok ? waits : neap_error(d.c) != NEAP_E_DEVICE))
+            fail_msg("%s, sample '%s', kernel %ld: %s", k->op->name, d.here.label, n,
+                     ok ? "no error" : neap_error_message(d.c));
+        if (ok) np_frame_drop(&f);
+        neap_clear_error(d.c);
+        if (met) assert_false(neap_x_synchronize(d.c, d.c->n_devices - 1));
+        if (met) assert_int_equal(neap_error(d.c), NEAP_E_DEVICE);
+        neap_clear_error(d.c);
+        live_counts after = count_all(d.c);
+        if (memcmp(&before, &after, sizeof before) != 0)
+            fail_msg("%s, sample '%s', kernel %ld: something is left over", k->op->name, d.here.label, n);
+        (void)run_op(d.c, k->op, &d.here, d.here.in, &right);
+        no_error(d.c, k, d.here.label, "on the CPU, the device being lost");
+        np_frame_drop(&right);
+    }
+    s->failure |= met;
+    close_sample(&d);
+    fault_at(0);
+    return met;
+}
+
+static void test_kernels(const op_case *k)
+{
+    if (!fault_at) skip();
+    for (int waits = 0; waits < 2; waits++) {
+        seen s = {.sample = true};
+        for (int i = 0; s.sample && i < test_steps(1000); i++)
+            for (long n = 1; nth_faults(k, NEAP_FLOAT32, i, n, waits, &s); n++) assert_true(n < 1000);
+    }
+    unsetenv("NEAP_CUDA_SYNC");
 }
 
 /* ---- what is no op. body is called with its first, second, ... call failing, until none is left to fail */
@@ -300,8 +350,9 @@ int main(int argc, char **argv)
                                         cmocka_unit_test(test_copies),
                                         cmocka_unit_test(test_events),
                                         cmocka_unit_test(test_unrecorded)};
-    static const op_mode modes[] = {{"each call of the device fails", test_calls, unless_no_samples, 0}};
+    static const op_mode modes[] = {{"each call of the device fails", test_calls, unless_no_samples, 0},
+                                    {"each kernel of the device faults", test_kernels, unless_no_samples, 0}};
     find_emulator(argv[0]);
     const int failed = getenv("NEAP_TEST_OP") ? 0 : cmocka_run_group_tests(others, NULL, NULL);
-    return run_modes("device_faults", modes, 1, argc, argv) | failed;
+    return run_modes("device_faults", modes, 2, argc, argv) | failed;
 }

@@ -1,5 +1,5 @@
-/* test_lua_offload.c - offload and streams of the emulated device while each allocation of the core, or each call of
- * the runtime, fails in turn.
+/* test_lua_offload.c - offload and streams of the emulated device while each allocation of the core, each call of the
+ * runtime, or each kernel, fails in turn.
  *
  * A failure is an ordinary Lua error, or the way without it was taken (a copy at once instead of one for later); then
  * the gradient is right. Nothing is left alive on either device or in pinned memory, and the same state works after.
@@ -23,7 +23,9 @@
 #include "tensor/streams.h"
 #include "test_steps.h"
 
-static long (*fail_at)(long n); /* of the emulator; NULL: there is none */
+/* What fails. A kernel's fault loses its device, until the emulator is told to forget it. */
+typedef enum kind { ALLOCATIONS, CALLS, KERNELS } kind;
+static long (*fail_at)(long n), (*fault_at)(long n); /* of the emulator; NULL: there is none */
 
 static void find_emulator(const char *program)
 {
@@ -34,8 +36,10 @@ static void find_emulator(const char *program)
     if (!given) setenv("NEAP_CUDA_PLUGIN", path, 1);
     setenv("NEAP_EMU_LAZY", "1", 0);
     void *lib = getenv("NEAP_TEST_VALGRIND") ? NULL : dlopen(given ? given : path, RTLD_NOW | RTLD_LOCAL);
-    void *symbol = lib ? dlsym(lib, "neap_emu_fail_at") : NULL;
-    memcpy(&fail_at, &symbol, sizeof fail_at); /* ISO C converts no object pointer to a function's */
+    void *call = lib ? dlsym(lib, "neap_emu_fail_at") : NULL,
+         *kernel = lib ? dlsym(lib, "neap_emu_fault_at") : NULL;
+    memcpy(&fail_at, &call, sizeof fail_at); /* ISO C converts no object pointer to a function's */
+    memcpy(&fault_at, &kernel, sizeof fault_at);
 }
 
 /* work() raises what failed, or returns true: the gradient is what it is without offload. */
@@ -114,15 +118,32 @@ static bool work(lua_State *L, int i)
     return true;
 }
 
-/* work(i) with the n-th allocation, or call of the runtime, failing. False: it has fewer. */
-static bool nth_fails(lua_State *L, int i, long n, bool calls, int *errors)
+static void let_fail(neap_ctx *c, kind what, long n)
+{
+    if (what == CALLS) fail_at(n);
+    else if (what == KERNELS) fault_at(n);
+    else c->alloc_fail_at = (uint64_t)n;
+}
+
+/* Has it failed? Then nothing else will. */
+static bool has_failed(neap_ctx *c, kind what)
+{
+    if (what == CALLS) return fail_at(0) == 0;
+    if (what == KERNELS) return fault_at(0) == 0;
+    const bool met = c->alloc_fail_at == 0;
+    c->alloc_fail_at = 0;
+    return met;
+}
+
+/* work(i) with the n-th allocation, call of the runtime, or kernel failing. False: it has fewer. */
+static bool nth_fails(lua_State *L, int i, long n, kind what, int *errors)
 {
     neap_ctx *c = neap_lua_context(L);
     const level before = now(L, c);
-    if (calls) fail_at(n);
-    else c->alloc_fail_at = (uint64_t)n;
-    const bool ok = work(L, i), met = calls ? fail_at(0) == 0 : c->alloc_fail_at == 0;
-    c->alloc_fail_at = 0;
+    let_fail(c, what, n);
+    const bool ok = work(L, i), met = has_failed(c, what);
+    if (what == KERNELS && met && (ok || !strstr(lua_tostring(L, -1), "[E-DEVICE]")))
+        fail_msg("work %d, kernel %ld: %s", i, n, ok ? "no error" : lua_tostring(L, -1));
     if (!ok && !met) fail_msg("work %d: %s", i, lua_tostring(L, -1));
     *errors += !ok;
     lua_settop(L, 0);
@@ -137,7 +158,7 @@ static bool nth_fails(lua_State *L, int i, long n, bool calls, int *errors)
 }
 
 /* `fresh`: each failure has a state of its own, so that what is made once fails, too. */
-static void sweep(bool calls, bool fresh)
+static void sweep(kind what, bool fresh)
 {
     if (!fail_at) skip();
     const int steps = test_steps(1000);
@@ -145,7 +166,7 @@ static void sweep(bool calls, bool fresh)
         lua_State *L = open_state();
         int errors = 0, n = 1;
         if (!fresh && !work(L, i)) fail_msg("%s", lua_tostring(L, -1));
-        while (n <= steps && nth_fails(L, i, n, calls, &errors)) {
+        while (n <= steps && nth_fails(L, i, n, what, &errors)) {
             n++;
             if (fresh) lua_close(L), L = open_state();
         }
@@ -155,10 +176,11 @@ static void sweep(bool calls, bool fresh)
     }
 }
 
-static void each_allocation_fails_in_turn(void **state) { (void)state, sweep(false, false); }
-static void each_call_of_the_runtime_fails_in_turn(void **state) { (void)state, sweep(true, false); }
-static void each_first_allocation_fails_in_turn(void **state) { (void)state, sweep(false, true); }
-static void each_first_call_of_the_runtime_fails_in_turn(void **state) { (void)state, sweep(true, true); }
+static void each_allocation_fails_in_turn(void **state) { (void)state, sweep(ALLOCATIONS, false); }
+static void each_call_of_the_runtime_fails_in_turn(void **state) { (void)state, sweep(CALLS, false); }
+static void each_first_allocation_fails_in_turn(void **state) { (void)state, sweep(ALLOCATIONS, true); }
+static void each_first_call_of_the_runtime_fails_in_turn(void **state) { (void)state, sweep(CALLS, true); }
+static void each_kernel_faults_in_turn(void **state) { (void)state, sweep(KERNELS, false); }
 
 int main(int argc, char **argv)
 {
@@ -169,6 +191,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(each_call_of_the_runtime_fails_in_turn),
         cmocka_unit_test(each_first_allocation_fails_in_turn),
         cmocka_unit_test(each_first_call_of_the_runtime_fails_in_turn),
+        cmocka_unit_test(each_kernel_faults_in_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

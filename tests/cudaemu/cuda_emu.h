@@ -7,7 +7,7 @@
  *   NEAP_EMU_LAZY=1  streams run as late as they may, in random order     NEAP_EMU_STACK=n   KiB of stack a lane
  *   NEAP_EMU_DEVICES=n  NEAP_EMU_MEMORY=MiB  devices, and memory of each  NEAP_EMU_GUARD=1   see runtime.h
  *   NEAP_EMU_DRIVER=n  the driver's version, 12080 is 12.8; 0: there is none
- *   NEAP_EMU_PINNED=MiB  largest block of pinned memory
+ *   NEAP_EMU_PINNED=MiB  largest block of pinned memory   NEAP_EMU_FAULT=n  the n-th kernel faults (runtime.h)
  *
  * Misuse (barriers that not all reach, wrong masks, overruns ...) ends the process with one line that names block,
  * thread and source line. Only what Neap's kernels may use is here: no textures, managed memory, cooperative groups,

@@ -371,7 +371,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const 
                               cudaStream_t stream)
 {
     Locked l;
-    if (must_fail()) return CUBLAS_STATUS_EXECUTION_FAILED;
+    if (refused(cudaErrorUnknown)) return CUBLAS_STATUS_EXECUTION_FAILED;
     if (!h || !alpha || !beta || !A || !B || !D) return CUBLAS_STATUS_INVALID_VALUE;
     const cublasStatus_t s = check(d, a, b, c, out);
     if (s != CUBLAS_STATUS_SUCCESS) return s;
@@ -382,7 +382,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const 
     must_hold("D", D, out);
     if (p.beta != 0) must_hold("C", C, c);
     const bool wide = d->compute == CUBLAS_COMPUTE_64F;
-    const cudaError_t e =
-        enqueue(stream, [p, wide] { wide ? run_product<double>(&p) : run_product<float>(&p); });
+    const int device = current_device;
+    const cudaError_t e = enqueue(stream, [p, wide, device] {
+        if (faults(device)) return;
+        wide ? run_product<double>(&p) : run_product<float>(&p);
+    });
     return e == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }

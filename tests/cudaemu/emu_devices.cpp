@@ -9,7 +9,8 @@ Device devices[max_devices];
 thread_local int current_device;
 std::map<const void *, int> dynamic_shared;
 static thread_local cudaError_t last_error;
-static long fail_in; /* calls until the one that fails; 0: none does */
+static long fail_in;                     /* calls until the one that fails; 0: none does */
+static long fault_in = settings().fault; /* the same of kernels */
 
 cudaError_t fail(cudaError_t e)
 {
@@ -21,6 +22,19 @@ bool must_fail()
 {
     Locked l;
     return fail_in > 0 && --fail_in == 0;
+}
+
+cudaError_t refused(cudaError_t otherwise, int device)
+{
+    Locked l;
+    if (devices[device < 0 ? current_device : device].lost) return fail(cudaErrorIllegalAddress);
+    return must_fail() ? fail(otherwise) : cudaSuccess;
+}
+
+bool faults(int device)
+{
+    if (fault_in <= 0 || --fault_in > 0) return false;
+    return devices[device].lost = true;
 }
 
 Locked::Locked()
@@ -55,6 +69,7 @@ static Settings read_settings()
     s.memory = number("NEAP_EMU_MEMORY", 4096) << 20;
     s.pinned = number("NEAP_EMU_PINNED", 4096) << 20;
     s.devices = (int)number("NEAP_EMU_DEVICES", 1);
+    s.fault = (long)number("NEAP_EMU_FAULT", 0);
     s.driver = (int)number("NEAP_EMU_DRIVER", CUDART_VERSION);
     if (s.devices > max_devices) s.devices = max_devices;
     return s;
@@ -82,6 +97,15 @@ long neap_emu_fail_at(long n)
     Locked l;
     const long left = fail_in;
     fail_in = n;
+    return left;
+}
+
+long neap_emu_fault_at(long n)
+{
+    Locked l;
+    const long left = fault_in;
+    fault_in = n;
+    for (Device &d : devices) d.lost = d.lost && n != 0;
     return left;
 }
 
@@ -163,7 +187,7 @@ cudaError_t cudaGetDeviceCount(int *count)
 }
 cudaError_t cudaSetDevice(int device)
 {
-    if (must_fail()) return fail(cudaErrorUnknown);
+    if (cudaError_t e = refused(cudaErrorUnknown, is_device(device) ? device : -1)) return e;
     if (!is_device(device)) return fail(cudaErrorInvalidDevice);
     current_device = device;
     return cudaSuccess;
@@ -172,7 +196,7 @@ cudaError_t cudaGetDevice(int *device) { return *device = current_device, cudaSu
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
 {
-    if (must_fail()) return fail(cudaErrorUnknown);
+    if (cudaError_t e = refused(cudaErrorUnknown)) return e;
     if (!is_device(device)) return fail(cudaErrorInvalidDevice);
     *p = {};
     snprintf(p->name, sizeof p->name, "emulated device %d", device);
@@ -226,11 +250,11 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr a, int device
 cudaError_t cudaDeviceSynchronize(void)
 {
     Locked l;
-    if (must_fail()) return fail(cudaErrorLaunchFailure);
+    if (cudaError_t e = refused(cudaErrorLaunchFailure)) return e;
     if (capturing()) return fail(cudaErrorStreamCaptureUnsupported);
     for (Stream *s : streams)
         if (s->device == current_device) drain(s);
-    return cudaSuccess;
+    return survived(current_device);
 }
 
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
@@ -252,7 +276,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
 cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute a, int value)
 {
     Locked l;
-    if (must_fail()) return fail(cudaErrorInvalidDeviceFunction);
+    if (cudaError_t e = refused(cudaErrorInvalidDeviceFunction)) return e;
     if (a == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
     if (a != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || (size_t)value > shared_limit)
         return fail(cudaErrorInvalidValue);

@@ -164,7 +164,7 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
     Locked l;
     *p = nullptr;
     catch_faults();
-    if (must_fail()) return fail(cudaErrorMemoryAllocation);
+    if (cudaError_t e = refused(cudaErrorMemoryAllocation)) return e;
     if (!is_device(current_device)) return fail(cudaErrorNoDevice);
     if (capturing()) return fail(cudaErrorStreamCaptureUnsupported);
     if (bytes == 0) return cudaSuccess;
@@ -204,7 +204,7 @@ cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned)
 {
     Locked l;
     *p = nullptr;
-    if (must_fail()) return fail(cudaErrorMemoryAllocation);
+    if (cudaError_t e = refused(cudaErrorMemoryAllocation)) return e;
     if (capturing()) return fail(cudaErrorStreamCaptureUnsupported);
     if (bytes == 0) return cudaSuccess;
     if (bytes > settings().pinned || posix_memalign(p, page, bytes)) return fail(cudaErrorMemoryAllocation);
@@ -237,7 +237,7 @@ cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned)
 cudaError_t cudaMemGetInfo(size_t *free, size_t *total)
 {
     Locked l;
-    if (must_fail()) return fail(cudaErrorUnknown);
+    if (cudaError_t e = refused(cudaErrorUnknown)) return e;
     *total = settings().memory;
     *free = *total - devices[current_device].used;
     return cudaSuccess;
@@ -283,8 +283,8 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
     Stream *s = stream_of(stream);
     int to, from;
     bool to_pageable, from_pageable;
-    if (must_fail()) return fail(cudaErrorUnknown);
     if (!is_stream(s)) return fail(cudaErrorInvalidResourceHandle);
+    if (cudaError_t e = refused(cudaErrorUnknown, s->device)) return e;
     if (!side(dst, bytes, &to, &to_pageable) || !side(src, bytes, &from, &from_pageable))
         return fail(cudaErrorInvalidValue);
     if (kind != cudaMemcpyDefault) {
@@ -310,7 +310,7 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
             report("freed", nullptr, 0, "a copy of %zu bytes comes after the host's memory was freed", bytes);
     });
     if (to_pageable) drain(s); /* the call waits */
-    return cudaSuccess;
+    return to_pageable ? survived(s->device) : cudaSuccess;
 }
 
 cudaError_t cudaMemcpyPeerAsync(void *dst, int, const void *src, int, size_t bytes, cudaStream_t stream)
@@ -333,8 +333,8 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t strea
     Stream *s = stream_of(stream);
     int device;
     bool pageable;
-    if (must_fail()) return fail(cudaErrorUnknown);
     if (!is_stream(s)) return fail(cudaErrorInvalidResourceHandle);
+    if (cudaError_t e = refused(cudaErrorUnknown, s->device)) return e;
     if (!side(p, bytes, &device, &pageable) || pageable) return fail(cudaErrorInvalidValue);
     give(s, [=] {
         guard(device, true);

@@ -71,7 +71,7 @@ static void legacy_order(Stream *s)
     }
 }
 
-void give(Stream *s, Work work, std::function<bool()> may_run)
+static void queue(Stream *s, Work work, std::function<bool()> may_run = nullptr)
 {
     if (s->capture) {
         s->capture->nodes.push_back(std::move(work));
@@ -82,6 +82,14 @@ void give(Stream *s, Work work, std::function<bool()> may_run)
     s->queue.push_back({std::move(work), std::move(may_run)});
     if (!settings().lazy) drain(s);
     some_steps();
+}
+
+void give(Stream *s, Work work)
+{
+    const int device = s->device;
+    queue(s, [device, work] {
+        if (!devices[device].lost) work();
+    });
 }
 
 bool capturing()
@@ -109,7 +117,7 @@ cudaError_t launch(const void *kernel, dim3 grid, dim3 block, size_t shared, cud
 {
     Locked l;
     Stream *s = stream_of(stream);
-    if (must_fail()) return fail(cudaErrorLaunchOutOfResources);
+    if (cudaError_t e = refused(cudaErrorLaunchOutOfResources, is_stream(s) ? s->device : -1)) return e;
     if (!is_stream(s) || s->device != current_device) return fail(cudaErrorInvalidResourceHandle);
     const uint64_t lanes = (uint64_t)block.x * block.y * block.z;
     if (lanes == 0 || lanes > lanes_limit || block.z > 64 || grid.x == 0 || grid.y == 0 || grid.z == 0 ||
@@ -121,6 +129,7 @@ cudaError_t launch(const void *kernel, dim3 grid, dim3 block, size_t shared, cud
     const int device = s->device;
     const auto used = allocations_in(arguments, n_bytes);
     give(s, [=] {
+        if (faults(device)) return;
         run_grid(kernel, grid, block, shared, body);
         check_tails(device, used);
     });
@@ -144,7 +153,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int)
 {
     Locked l;
     *s = nullptr;
-    if (must_fail()) return fail(cudaErrorUnknown);
+    if (cudaError_t e = refused(cudaErrorUnknown)) return e;
     if (!is_device(current_device)) return fail(cudaErrorNoDevice);
     if (flags & ~(unsigned)cudaStreamNonBlocking) return fail(cudaErrorInvalidValue);
     *s = new Stream{current_device, !(flags & cudaStreamNonBlocking), {}};
@@ -182,14 +191,14 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     Locked l;
     Stream *s = stream_of(stream);
-    if (must_fail()) return fail(cudaErrorLaunchFailure);
     if (!is_stream(s)) return fail(cudaErrorInvalidResourceHandle);
+    if (cudaError_t e = refused(cudaErrorLaunchFailure, s->device)) return e;
     if (s->capture) {
         s->capture->invalid = true;
         return fail(cudaErrorStreamCaptureUnsupported);
     }
     drain(s);
-    return cudaSuccess;
+    return survived(s->device);
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream)
@@ -197,6 +206,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     Locked l;
     Stream *s = stream_of(stream);
     if (!is_stream(s)) return fail(cudaErrorInvalidResourceHandle);
+    if (devices[s->device].lost) return fail(cudaErrorIllegalAddress);
     if (s->capture) {
         s->capture->invalid = true;
         return fail(cudaErrorStreamCaptureUnsupported);
@@ -218,8 +228,9 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
 {
     Locked l;
     *e = nullptr;
-    if (must_fail()) return fail(cudaErrorUnknown);
+    if (cudaError_t e = refused(cudaErrorUnknown)) return e;
     *e = new Event;
+    (*e)->device = current_device;
     (*e)->timing = !(flags & cudaEventDisableTiming);
     return cudaSuccess;
 }
@@ -236,13 +247,13 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t stream)
 {
     Locked l;
     Stream *s = stream_of(stream);
-    if (must_fail()) return fail(cudaErrorUnknown);
     if (!e || !is_stream(s)) return fail(cudaErrorInvalidResourceHandle);
+    if (cudaError_t x = refused(cudaErrorUnknown, s->device)) return x;
     e->capture = s->capture;
     e->captured_on = s->capture ? s : nullptr;
     if (s->capture) return cudaSuccess;
     auto moment = e->last = std::make_shared<Moment>();
-    give(s, [=] { moment->done = true, moment->seconds = seconds(); });
+    queue(s, [=] { moment->done = true, moment->seconds = seconds(); });
     return cudaSuccess;
 }
 
@@ -250,8 +261,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t e, unsigned)
 {
     Locked l;
     Stream *s = stream_of(stream);
-    if (must_fail()) return fail(cudaErrorUnknown);
     if (!e || !is_stream(s)) return fail(cudaErrorInvalidResourceHandle);
+    if (cudaError_t x = refused(cudaErrorUnknown, s->device)) return x;
     if (e->capture) { /* joins what is being recorded, or leads back to it */
         if (!s->capture) s->capture = e->capture;
         if (e->captured_on != s) e->captured_on->unjoined = false;
@@ -260,7 +271,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t e, unsigned)
     if (s->capture) return fail(cudaErrorStreamCaptureUnsupported);
     if (!e->last) return cudaSuccess;
     auto moment = e->last;
-    give(
+    queue(
         s, [] {}, [=] { return moment->done; });
     return cudaSuccess;
 }
@@ -269,6 +280,7 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
 {
     Locked l;
     if (!e) return fail(cudaErrorInvalidResourceHandle);
+    if (devices[e->device].lost) return fail(cudaErrorIllegalAddress);
     if (e->capture) return fail(cudaErrorCapturedEvent);
     if (!is_over(e) && next_random(2)) step();
     return is_over(e) ? cudaSuccess : cudaErrorNotReady;
@@ -277,12 +289,12 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
     Locked l;
-    if (must_fail()) return fail(cudaErrorLaunchFailure);
     if (!e) return fail(cudaErrorInvalidResourceHandle);
+    if (cudaError_t x = refused(cudaErrorLaunchFailure, e->device)) return x;
     if (e->capture) return fail(cudaErrorCapturedEvent);
     while (!is_over(e))
         if (!step()) report("stream deadlock", nullptr, 0, "the host waits for an event that can never come");
-    return cudaSuccess;
+    return survived(e->device);
 }
 
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
@@ -290,6 +302,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
     Locked l;
     if (!start || !end || !start->timing || !end->timing || !start->last || !end->last)
         return fail(cudaErrorInvalidResourceHandle);
+    if (devices[end->device].lost) return fail(cudaErrorIllegalAddress);
     if (!is_over(start) || !is_over(end)) return fail(cudaErrorNotReady);
     *ms = (float)(1e3 * (end->last->seconds - start->last->seconds));
     return cudaSuccess;

@@ -5,8 +5,8 @@
  * Device memory is filled with 0xff (NaN) when allocated. With NEAP_EMU_GUARD=1 (not under a sanitizer; it
  * costs a launch up to a millisecond) device memory is readable only while its own device works, so that host code, or a kernel of another
  * device, that touches it faults. Work given to a stream runs at once, or, with NEAP_EMU_LAZY=1, at random later
- * times that the rules of streams and events allow. neap_emu_fail_at makes a call fail that would not. The default
- * stream is there for completeness. */
+ * times that the rules of streams and events allow. neap_emu_fail_at makes a call fail that would not,
+ * neap_emu_fault_at a kernel, which nothing on its device survives. The default stream is there for completeness. */
 #ifndef NP_EMU_RUNTIME_H
 #define NP_EMU_RUNTIME_H
 
@@ -202,8 +202,11 @@ cudaError_t launch(const void *kernel, dim3 grid, dim3 block, size_t shared, cud
                    std::function<void()> body, const void *arguments, size_t n_bytes);
 /* Gives any other work to a stream, such as a library's product. */
 cudaError_t enqueue(cudaStream_t s, std::function<void()> work);
-/* True when this call is the one that neap_emu_fail_at has asked to fail. Also asked by np_new (cuda/device.h). */
+/* True when this call is the one that neap_emu_fail_at has asked to fail. Asked by np_new (cuda/device.h), and refused(). */
 bool must_fail();
+/* What a call returns that must fail, or whose device (-1: the current one) is lost, before it has done anything:
+ * `otherwise`, or the error that lasts. */
+cudaError_t refused(cudaError_t otherwise, int device = -1);
 /* Runs a kernel now; emu_grid.cpp. */
 void run_grid(const void *kernel, dim3 grid, dim3 block, size_t shared, const std::function<void()> &body);
 
@@ -213,6 +216,7 @@ struct Settings { /* the environment, read once */
     bool lazy, guard;
     size_t stack, memory, pinned;
     int devices, driver; /* 0: none; 13000 is 13.0 */
+    long fault;
 };
 const Settings &settings();
 unsigned next_random(unsigned below); /* 0 .. below-1 */
@@ -226,5 +230,9 @@ constexpr unsigned lanes_limit = 1024;
 /* The n-th call from now that allocates, launches, copies, waits, or asks for something fails, and has done nothing;
  * calls that give back do not count. 0: none. Returns what was left of the last such wish: 0 when it has come true. */
 extern "C" __attribute__((visibility("default"))) long neap_emu_fail_at(long n);
+/* The n-th kernel that runs from now on faults: it does nothing, and from then on its device is lost, every call of it that
+ * does not give back is cudaErrorIllegalAddress. 0: none, and all devices are whole again;
+ * -1: none. Returns what was left of the last such wish: 0 when it has come true. */
+extern "C" __attribute__((visibility("default"))) long neap_emu_fault_at(long n);
 
 #endif

@@ -39,6 +39,7 @@ struct Moment { /* one recording of an event */
     double seconds = 0;
 };
 struct Event {
+    int device = 0;
     std::shared_ptr<Moment> last; /* who waits for an earlier recording keeps that one */
     bool timing = true;
     Graph *capture = nullptr;
@@ -62,6 +63,7 @@ struct Memory {
 
 struct Device {
     size_t used = 0;
+    bool lost = false; /* a kernel of it has faulted */
     Stream null{0, true, {}};
     std::vector<bool> peers;
 };
@@ -76,6 +78,13 @@ extern Device devices[max_devices];
 extern thread_local int current_device;
 
 cudaError_t fail(cudaError_t e); /* becomes the thread's last error */
+/* After a wait: success, unless a kernel that was waited for has faulted. */
+inline cudaError_t survived(int device)
+{
+    return devices[device].lost ? fail(cudaErrorIllegalAddress) : cudaSuccess;
+}
+/* Is this kernel, which is to run now, the one that faults? Then its device is lost. */
+bool faults(int device);
 inline bool is_device(int d) { return d >= 0 && d < settings().devices; }
 
 struct Locked { /* opens every function of the API */
@@ -97,9 +106,9 @@ bool is_device_memory(const void *p, size_t bytes);
 
 Stream *stream_of(cudaStream_t s); /* NULL: the current device's default one */
 bool is_stream(const Stream *s);
-void give(Stream *s, Work work, std::function<bool()> may_run = nullptr);
-void drain(Stream *s); /* until it is empty */
-bool capturing();      /* calls that may not be recorded make what is being recorded invalid */
+void give(Stream *s, Work work); /* a lost device does not do it */
+void drain(Stream *s);           /* until it is empty */
+bool capturing();                /* calls that may not be recorded make what is being recorded invalid */
 
 } // namespace emu
 

@@ -162,7 +162,7 @@ describe("on the emulated device", function()
     end
   end)
 
-  it("without the library everything is done by the own kernels", function()
+  it("without the library everything is done by the own kernels #program", function()
     local script = [[
       local neap, cuda = require "neap", require "neap.cuda"
       assert(cuda.properties("cudaemu:0").products == "none yet")

@@ -34,7 +34,7 @@ local function near(got, want, tolerance) assert(neap.allclose(got, want, tolera
   os.remove(name)
 end
 
-describe("streams of an emulated device", function()
+describe("streams of an emulated device #program", function()
   it("results are right whatever stream makes, reads and frees what", function()
     run([[
 local streams = { neap.cuda.Stream(D), neap.cuda.Stream(D), neap.cuda.Stream(D) }
