@@ -5,6 +5,9 @@ local neap = require "neap"
 -- NEAP_TEST_DEVICE=cuda: the same on a GPU.
 local M = { device = (os.getenv "NEAP_TEST_DEVICE" or "cudaemu") .. ":0" }
 
+--- The emulated device has the host's mathematical functions, a GPU its own.
+M.on_gpu = M.device ~= "cudaemu:0"
+
 M.floats = { "float32", "float64", "float16", "bfloat16" }
 M.everything = { "float32", "float64", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool" }
 M.sizes = { 0, 1, 31, 32, 33, 1023, 1025 }
