@@ -30,7 +30,7 @@ static bool device_copy(neap_ctx *c, const np_device *d, void *dst, const void *
 
 bool np_fetch(neap_ctx *c, np_device *d, void *dst, const void *src, size_t bytes)
 {
-    return np_streams_join(c, d, false) && device_copy(c, d, dst, src, bytes, false, true);
+    return np_streams_join(c, d) && device_copy(c, d, dst, src, bytes, false, true);
 }
 
 /* ---- copies within host memory */

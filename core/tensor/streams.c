@@ -86,13 +86,13 @@ bool np_stream_use(neap_ctx *c, np_storage *st, int stream, bool write)
     return true;
 }
 
-bool np_streams_join(neap_ctx *c, np_device *d, bool write)
+bool np_streams_join(neap_ctx *c, np_device *d)
 {
     np_streams *s = d->streams;
     if (!s) return true;
     if (!np_streams_enter(c, d)) return false;
     uint32_t all = (1u << s->n) - 1;
-    if (!write && s->to_host) all &= ~(1u << s->to_host);
+    if (s->to_host) all &= ~(1u << s->to_host);
     return after_all(s, s->current, all, s->now);
 }
 

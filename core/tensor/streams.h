@@ -56,8 +56,8 @@ static inline bool np_writes(neap_ctx *c, np_storage *st)
     return !st->dev->streams || np_stream_use(c, st, np_stream_now(c, st->dev), true);
 }
 bool np_streams_enter(neap_ctx *c, np_device *d);
-/* The stream in force goes on after all others, for what follows may touch anything; reads: but those that only read. */
-bool np_streams_join(neap_ctx *c, np_device *d, bool write);
+/* The stream in force goes on after all others that write, for what follows may read anything. */
+bool np_streams_join(neap_ctx *c, np_device *d);
 
 /* The two streams and the host memory of copies for later, made at the first call. False with an error. */
 bool np_streams_for_copies(neap_ctx *c, np_device *d);

@@ -148,6 +148,9 @@ describe("on the emulated device", function()
         end
       end
     end
+    -- each block of parts is added up after the one before: more parts than a block has threads
+    local long = neap.randint(-9, 9, { 600001 }, { device = "cpu" })
+    same("a long row", 0, function(t) return t:cumsum(1) end, long)
     same("many rows", 1e-12, function(t) return t:cumsum(2) end, neap.rand({ 5000, 70 }, o))
     same("0-dim", 0, function(t) return t:cumsum(1) end, neap.tensor(2.5))
   end)

@@ -65,6 +65,33 @@ for i = 1, 6 do near(there[i]:to("cpu"), here[i], { rtol = 1e-5, atol = 1e-6 }) 
 ]], 12)
   end)
 
+  it("what the host reads is finished, whatever stream makes it and whatever stream reads", function()
+    run([[
+local side, other = neap.cuda.Stream(D), neap.cuda.Stream(D)
+local x = neap.arange(1, 4, 1, { device = D, dtype = "float64" })
+local function late(k) -- x + 30 k, and nothing has waited for it
+  return side(function()
+    local y = x:clone()
+    for _ = 1, 30 do y:add_(k) end
+    return y
+  end)
+end
+local function here(f, ...) return f(...) end
+for k, on in ipairs { here, other, here, other } do
+  local want = 30 * k
+  assert(on(function() return late(k):select(1, 2):item() end) == want + 2)
+  assert(on(function() return late(k):item(3) end) == want + 3)
+  assert(on(function() return late(k):totable()[4] end) == want + 4)
+  assert(on(function() return tostring(late(k)) end):find(want + 1, 1, true))
+  assert(on(function() return late(k):t():totable()[4] end) == want + 4)
+  assert(on(function() return neap.hash(late(k)) end) == neap.hash(x:to "cpu" + want))
+  assert(on(function() return neap.equal(late(k), { want + 1, want + 2, want + 3, want + 4 }) end))
+  assert(on(function() return late(k):to("cpu", "int32"):totable()[1] end) == want + 1)
+  assert(on(function() return late(k):gt(want + 2):nonzero().shape[1] end) == 2)
+end
+]], 4)
+  end)
+
   it("an object that is collected gives its stream to the next; there are no more than 16", function()
     run([[
 local kept = {}
@@ -392,6 +419,27 @@ for _, answer in ipairs { "must_cpu_offload", "prefer_cpu_offload" } do
   assert(moved().to_device == (2 * 400 + 100 + 1) * 4, moved().to_device)
 end
 ]], 4)
+  end)
+
+  it("pinned memory that a backward has read is not written by another stream's forward before", function()
+    run([[
+neap.seed(4)
+local side = neap.cuda.Stream(D)
+local function f(t) for _ = 1, 4 do t = t:sin() end return t:sum() end
+local x, z = neap.randn({ 30, 30 }, { device = D, requires_grad = true }), neap.zeros({ 30, 30 }, { device = D }):exp()
+z.requires_grad = true
+f(x):backward()
+local want = neap.hash(x.grad)
+for step = 1, 4 do
+  neap.cuda.synchronize(D)
+  x.grad = nil
+  neap.scope(function()
+    neap.save_on_cpu({ pin_memory = true }, f, x):backward()
+    side(function() neap.save_on_cpu({ pin_memory = true }, f, z) end)
+  end)
+  assert(neap.hash(x.grad) == want, step)
+end
+]], 6)
   end)
 
   it("without pinned memory the copies are made at once", function()
