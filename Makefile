@@ -265,6 +265,7 @@ deps:
 # With DEVICE=cuda or DEVICE=cudaemu: that device beside the CPU.
 DEVICE ?= cpu
 demo:
+	@case '$(DEVICE)' in cpu | cuda | cudaemu) ;; *) echo "make demo: DEVICE is cpu, cuda or cudaemu, not '$(DEVICE)'" >&2; exit 2 ;; esac
 	@tools/deps.sh build demo $(if $(filter cudaemu,$(DEVICE)),emulator)
 	@$(MAKE) --no-print-directory $(JOBS) build $(if $(filter-out cpu,$(DEVICE)),$(BUILD)/libneap-$(DEVICE).so)
 	$(BUILD)/neap $(if $(filter-out cpu,$(DEVICE)),examples/on_device.lua $(DEVICE),examples/fashion_mnist.lua)
