@@ -225,7 +225,9 @@ $(EMU)/tsan/lua: tests/cudaemu/lua.c
 NVCC ?= $(shell command -v nvcc)
 # No contraction, as for the CPU.
 NVCC_FLAGS := -std=c++17 -O3 -fmad=false -lineinfo --compress-mode=size --threads 2 -Icore -Xcompiler -Wall,-Wextra,-Werror -Werror all-warnings
-gencode = $(foreach a,$(subst -, ,$(1)),-gencode arch=compute_$(a),code=sm_$(a))
+# Machine code for each, and, of several, the last also as what a driver compiles for newer ones.
+gencode = $(foreach a,$(subst -, ,$(1)),-gencode arch=compute_$(a),code=sm_$(a)) \
+  $(if $(findstring -,$(1)),$(foreach a,$(lastword $(subst -, ,$(1))),-gencode arch=compute_$(a),code=compute_$(a)))
 # The plug-in for GPUs, by the compute capabilities it is for. It needs no CUDA library to be opened: the runtime is
 # linked in, the driver is asked for. What the assembler says of registers is kept beside each object, for
 # tools/check_nvcc.sh.

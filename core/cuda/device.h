@@ -11,7 +11,7 @@
  * has to wait for which is the core's concern (tensor/streams.h). */
 struct np_gpu {
     int index;
-    cudaStream_t stream;          /* in use: one of all */
+    cudaStream_t stream;          /* in use: one of all; NULL until the device is first used */
     cudaStream_t all[NP_STREAMS]; /* 0 is always there */
     int n_streams;
     cudaEvent_t moment; /* for waits, recorded anew for each */
@@ -38,7 +38,7 @@ bool np_succeeds(np_gpu *gpu, cudaError_t e, const char *call, const char *file,
 static inline np_gpu *np_gpu_at(void *device)
 {
     np_gpu *gpu = static_cast<np_gpu *>(device);
-    (void)cudaSetDevice(gpu->index); /* it was opened: this cannot fail */
+    (void)cudaSetDevice(gpu->index); /* if that fails, so does what comes next */
     return gpu;
 }
 static inline np_gpu *np_gpu_of(const np_call *k) { return np_gpu_at(k->device); }

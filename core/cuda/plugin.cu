@@ -19,7 +19,7 @@ static bool is_lost(const np_gpu *gpu)
 
 bool np_succeeds(np_gpu *gpu, cudaError_t e, const char *call, const char *file, int line)
 {
-    if (e == cudaSuccess && gpu->waits) e = cudaStreamSynchronize(gpu->stream);
+    if (e == cudaSuccess && gpu->waits && gpu->stream) e = cudaStreamSynchronize(gpu->stream);
     if (e == cudaSuccess) return true;
     const char *name = strrchr(file, '/');
     snprintf(gpu->why, sizeof gpu->why, "%s: %s (%.120s, %s:%d)%s%s", cudaGetErrorName(e),
@@ -48,11 +48,6 @@ static int count(char *why, size_t n)
     return 0;
 }
 
-/* Where something is given back, a failure to enter hinders nothing: addresses and handles say which device it is. */
-static bool enter(np_gpu *gpu) { return NP_TRY(gpu, cudaSetDevice(gpu->index)); }
-
-/* ---- streams and events */
-
 static int add_stream(np_gpu *gpu)
 {
     if (gpu->n_streams == NP_STREAMS) {
@@ -62,6 +57,29 @@ static int add_stream(np_gpu *gpu)
     if (!NP_TRY(gpu, cudaStreamCreateWithFlags(&gpu->all[gpu->n_streams], cudaStreamNonBlocking))) return -1;
     return gpu->n_streams++;
 }
+
+static __global__ void nothing() {}
+
+/* What a device needs: memory of its own, a part of a second, and kernels that it can run. So it gets it when it is first
+ * used: a machine may have eight, and a script use one. After a failure the next use tries again. */
+static bool start(np_gpu *gpu)
+{
+    cudaFuncAttributes unused;
+    if (!NP_TRY(gpu, cudaFuncGetAttributes(&unused, (const void *)nothing)) ||
+        (gpu->n_streams == 0 && add_stream(gpu) < 0) ||
+        (!gpu->moment && !NP_TRY(gpu, cudaEventCreateWithFlags(&gpu->moment, cudaEventDisableTiming))))
+        return false;
+    gpu->stream = gpu->all[0];
+    return true;
+}
+
+/* Where something is given back, a failure to enter hinders nothing: addresses and handles say which device it is. */
+static bool enter(np_gpu *gpu)
+{
+    return NP_TRY(gpu, cudaSetDevice(gpu->index)) && (gpu->stream || start(gpu));
+}
+
+/* ---- streams and events */
 
 static int stream_new(void *device)
 {
@@ -92,7 +110,7 @@ static bool stream_done(void *device, int stream)
 static bool stream_finish(void *device, int stream)
 {
     np_gpu *gpu = static_cast<np_gpu *>(device);
-    return NP_TRY(gpu, cudaStreamSynchronize(gpu->all[stream]));
+    return !gpu->stream || NP_TRY(gpu, cudaStreamSynchronize(gpu->all[stream]));
 }
 
 static void *event_new(void *device)
@@ -136,11 +154,11 @@ static bool event_time(void *device, void *from, void *to, double *milliseconds)
 
 /* ---- the device */
 
-/* Also one that is open in part only. */
+/* Also one that has started in part only, or not. */
 static void close_device(void *device)
 {
     np_gpu *gpu = static_cast<np_gpu *>(device);
-    (void)enter(gpu);
+    if (gpu->n_streams > 0) (void)NP_TRY(gpu, cudaSetDevice(gpu->index));
     np_lt_close(gpu);
     for (int i = 0; i < gpu->n_streams; i++) (void)cudaStreamDestroy(gpu->all[i]);
     if (gpu->moment) (void)cudaEventDestroy(gpu->moment);
@@ -154,17 +172,10 @@ static void *open_device(int index, char *why, size_t n)
         snprintf(why, n, "out of memory");
         return nullptr;
     }
+    const char *sync = getenv("NEAP_CUDA_SYNC");
     gpu->index = index;
-    if (enter(gpu) && add_stream(gpu) >= 0 &&
-        NP_TRY(gpu, cudaEventCreateWithFlags(&gpu->moment, cudaEventDisableTiming))) {
-        const char *sync = getenv("NEAP_CUDA_SYNC");
-        gpu->stream = gpu->all[0];
-        gpu->waits = sync && *sync && strcmp(sync, "0") != 0;
-        return gpu;
-    }
-    snprintf(why, n, "%s", gpu->why);
-    close_device(gpu);
-    return nullptr;
+    gpu->waits = sync && *sync && strcmp(sync, "0") != 0;
+    return gpu;
 }
 
 /* p, or nothing; then `why` is empty where there is just no memory left. */
@@ -195,7 +206,7 @@ static void release(void *device, void *p, size_t)
 static bool synchronize(void *device)
 {
     np_gpu *gpu = static_cast<np_gpu *>(device);
-    bool ok = enter(gpu);
+    bool ok = !gpu->stream || enter(gpu);
     for (int i = 0; ok && i < gpu->n_streams; i++) ok = NP_TRY(gpu, cudaStreamSynchronize(gpu->all[i]));
     return ok;
 }

@@ -126,7 +126,8 @@ typedef struct np_plugin {
     size_t size;                                   /* sizeof(np_plugin) */
     const char *name;                              /* "cuda", "cudaemu": its devices are "cuda:0" ... */
     int (*count)(char *why, size_t n);             /* of devices; 0: none, and why says what is missing */
-    void *(*open)(int index, char *why, size_t n); /* a device for one context; NULL: why */
+    void *(*open)(int index, char *why, size_t n); /* a device for one context; NULL: why.
+                                                      What it needs it may take at its first use */
     void (*close)(void *device);
     void *(*alloc)(void *device, size_t bytes); /* at least 64-byte aligned; NULL: see why */
     void (*free)(void *device, void *p, size_t bytes);
