@@ -234,7 +234,7 @@ static void test_opening(void **state)
         if (n > 2)
             assert_true(device >
                         0); /* finding a device counts them and no more: each starts when it is used */
-        if (!x) { /* or it was filled on the host */
+        if (!x) {           /* or it was filled on the host */
             const char *said = neap_error_message(c);
             assert_true(strstr(said, "cudaError") || strstr(said, "out of memory"));
             assert_true(neap_error(c) == NEAP_E_DEVICE || neap_error(c) == NEAP_E_NOMEM);
