@@ -150,6 +150,8 @@ static inline void np_node_drop(struct neap_node *n) /* one reference */
 }
 np_edge np_edge_of(neap_ctx *c,
                    neap_tensor *t); /* strong; accumulator created for leaves; {NULL,0} if none */
+/* May g be the gradient of t? If its shape, dtype or device is another one the error says so. */
+bool np_check_gradient(neap_ctx *c, const neap_tensor *t, const neap_tensor *g);
 /* t, which has an autograd part, got other data: gradients arrive in its dtype, also through a graph that is there. */
 void np_accumulator_renew(neap_tensor *t);
 /* Gives t the identity (n, out_nr); replaces what it had. */

@@ -821,7 +821,7 @@ static bool no_graph(neap_ctx *c, const char *what)
 
 static bool check_root(neap_ctx *c, neap_tensor *t, const neap_tensor *g)
 {
-    char a[128], b[128];
+    char a[128];
     if (!t) return np_fail(c, NEAP_E_ARG, "the tensor to differentiate is missing");
     if (!np_requires_grad(t)) return no_graph(c, "the tensor");
     if (!g && t->numel != 1)
@@ -829,12 +829,7 @@ static bool check_root(neap_ctx *c, neap_tensor *t, const neap_tensor *g)
                        "a gradient is needed to differentiate %s: only one-element tensors do without; "
                        "use :sum() or hand in a gradient",
                        np_tensor_text(a, sizeof a, t));
-    bool same = !g || (g->ndim == t->ndim && g->dtype == t->dtype && g->st->dev == t->st->dev);
-    for (int d = 0; same && g && d < t->ndim; d++) same = g->shape[d] == t->shape[d];
-    if (!same)
-        return np_fail(c, NEAP_E_SHAPE, "the gradient %s does not fit the tensor %s",
-                       np_tensor_text(a, sizeof a, g), np_tensor_text(b, sizeof b, t));
-    return true;
+    return !g || np_check_gradient(c, t, g);
 }
 
 static neap_tensor *first_gradient(neap_ctx *c, neap_tensor *t, neap_tensor *g)

@@ -110,9 +110,21 @@ int neap_set_requires_grad(neap_ctx *c, neap_tensor *t, int on)
 
 neap_tensor *neap_grad_of(neap_tensor *t) { return t && t->ag ? np_hold_ref(t->ag->grad) : NULL; }
 
-int neap_set_grad(neap_ctx *c, neap_tensor *t, neap_tensor *grad)
+bool np_check_gradient(neap_ctx *c, const neap_tensor *t, const neap_tensor *g)
 {
     char a[128], b[128];
+    const bool here = g->st->dev == t->st->dev;
+    bool fits = here && g->ndim == t->ndim && g->dtype == t->dtype;
+    for (int d = 0; fits && d < t->ndim; d++) fits = g->shape[d] == t->shape[d];
+    if (fits) return true;
+    np_tensor_text(a, sizeof a, g), np_tensor_text(b, sizeof b, t);
+    if (here) return np_fail(c, NEAP_E_SHAPE, "the gradient %s does not fit the tensor %s", a, b);
+    return np_fail(c, NEAP_E_DEVICE, "the gradient %s does not fit the tensor %s; move it with :to(\"%s\")",
+                   a, b, t->st->dev->name);
+}
+
+int neap_set_grad(neap_ctx *c, neap_tensor *t, neap_tensor *grad)
+{
     if (np_pending(c)) return 1;
     if (!t) {
         np_fail(c, NEAP_E_ARG, "grad: the tensor is NULL");
@@ -120,13 +132,7 @@ int neap_set_grad(neap_ctx *c, neap_tensor *t, neap_tensor *grad)
     }
     if (!grad && !t->ag) return 0;
     np_ag(t);
-    bool same = !grad || (grad->ndim == t->ndim && grad->dtype == t->dtype && grad->st->dev == t->st->dev);
-    for (int d = 0; same && grad && d < t->ndim; d++) same = grad->shape[d] == t->shape[d];
-    if (!same) {
-        np_fail(c, NEAP_E_SHAPE, "grad: %s does not fit a tensor %s", np_tensor_text(a, sizeof a, grad),
-                np_tensor_text(b, sizeof b, t));
-        return 1;
-    }
+    if (grad && !np_check_gradient(c, t, grad)) return 1;
     return !np_put_grad(c, t, np_hold_ref(grad));
 }
 

@@ -61,6 +61,25 @@ describe("rare ways on the emulated device", function()
     end
   end)
 
+  it("a gradient that is on another device is refused, with the way to move it", function()
+    local x = neap.ones({ 2 }, { device = help.device, requires_grad = true })
+    local g = neap.ones({ 2 }, { device = "cpu" })
+    for what, f in pairs {
+      ["neap.grad: "] = function() x.grad = g end,
+      ["neap.backward: "] = function() x:exp():backward(g) end,
+    } do
+      local ok, err = pcall(f)
+      assert.is_false(ok)
+      assert.equal("E-DEVICE", neap.error_code(err))
+      local rule = ('the gradient [2] float32 cpu does not fit the tensor [2] float32 %s; move it with :to("%s")')
+        :format(x.device, x.device)
+      assert.truthy(err:find(what .. rule, 1, true), err)
+    end
+    assert.is_nil(x.grad)
+    x.grad = g:to(x.device)
+    assert.equal(x.device, x.grad.device)
+  end)
+
   it("the device is described", function()
     local p = neap.cuda.properties(help.device)
     assert.is_true(p.memory > 0 and p.memory_free > 0 and p.memory_free <= p.memory)
