@@ -3,31 +3,13 @@
  *
  * A failed call is an error of the op, E-DEVICE or E-NOMEM, and nothing is left behind on either device; or the op has
  * found another way, and its results are the right ones. A kernel that faults loses the device: it is an error of the
- * op where each call is waited for, of whatever comes then otherwise; the CPU goes on. Each failure has a context of its
- * own, so that what is made once per context fails, too. NEAP_TEST_OP=name runs one op. Without the emulated device (a build under a sanitizer
- * has none) everything is skipped. */
-#include <dlfcn.h>
-
+ * op where each call is waited for, of whatever comes then otherwise; the CPU goes on. Each failure has a context of
+ * its own, so that what is made once per context fails, too. NEAP_TEST_OP=name runs one op. Without the emulated
+ * device everything is skipped. */
+#include "emulator.h"
 #include "ext.h"
 #include "ops_harness.h"
 #include "test_steps.h"
-
-static long (*fail_at)(long n), (*fault_at)(long n); /* of the emulator; NULL: there is none */
-
-/* The emulated device, beside the tests' folder unless NEAP_CUDA_PLUGIN says where. */
-static void find_emulator(const char *program)
-{
-    char path[1024];
-    const char *given = getenv("NEAP_CUDA_PLUGIN"), *slash = strrchr(program, '/');
-    int n = slash ? (int)(slash - program) : 1;
-    snprintf(path, sizeof path, "%.*s/../libneap-cudaemu.so", n, slash ? program : ".");
-    if (!given) setenv("NEAP_CUDA_PLUGIN", path, 1);
-    void *lib = getenv("NEAP_TEST_VALGRIND") ? NULL : dlopen(given ? given : path, RTLD_NOW | RTLD_LOCAL);
-    void *call = lib ? dlsym(lib, "neap_emu_fail_at") : NULL,
-         *kernel = lib ? dlsym(lib, "neap_emu_fault_at") : NULL;
-    memcpy(&fail_at, &call, sizeof fail_at); /* ISO C converts no object pointer to a function's */
-    memcpy(&fault_at, &kernel, sizeof fault_at);
-}
 
 typedef struct on_device { /* a context with the i-th sample of an op, there and on the CPU */
     neap_ctx *c;

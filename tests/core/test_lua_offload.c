@@ -8,39 +8,20 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <cmocka.h>
-#include <dlfcn.h>
 
 #include <lauxlib.h>
 #include <lua.h>
 #include <lualib.h>
 
+#include "emulator.h"
 #include "neap_lua.h"
 #include "tensor/streams.h"
 #include "test_steps.h"
 
 /* What fails. A kernel's fault loses its device, until the emulator is told to forget it. */
 typedef enum kind { ALLOCATIONS, CALLS, KERNELS } kind;
-static long (*fail_at)(long n), (*fault_at)(long n); /* of the emulator; NULL: there is none */
-
-static void find_emulator(const char *program)
-{
-    char path[1024];
-    const char *given = getenv("NEAP_CUDA_PLUGIN"), *slash = strrchr(program, '/');
-    int n = slash ? (int)(slash - program) : 1;
-    snprintf(path, sizeof path, "%.*s/../libneap-cudaemu.so", n, slash ? program : ".");
-    if (!given) setenv("NEAP_CUDA_PLUGIN", path, 1);
-    setenv("NEAP_EMU_LAZY", "1", 0);
-    void *lib = getenv("NEAP_TEST_VALGRIND") ? NULL : dlopen(given ? given : path, RTLD_NOW | RTLD_LOCAL);
-    void *call = lib ? dlsym(lib, "neap_emu_fail_at") : NULL,
-         *kernel = lib ? dlsym(lib, "neap_emu_fault_at") : NULL;
-    memcpy(&fail_at, &call, sizeof fail_at); /* ISO C converts no object pointer to a function's */
-    memcpy(&fault_at, &kernel, sizeof fault_at);
-}
 
 /* work() raises what failed, or returns true: the gradient is what it is without offload. */
 static const char prelude[] =
@@ -185,6 +166,7 @@ static void each_kernel_faults_in_turn(void **state) { (void)state, sweep(KERNEL
 int main(int argc, char **argv)
 {
     (void)argc;
+    setenv("NEAP_EMU_LAZY", "1", 0);
     find_emulator(argv[0]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_allocation_fails_in_turn),
