@@ -64,9 +64,8 @@ static __global__ void nothing() {}
  * used: a machine may have eight, and a script use one. After a failure the next use tries again. */
 static bool start(np_gpu *gpu)
 {
-    cudaFuncAttributes unused;
-    if (!NP_TRY(gpu, cudaFuncGetAttributes(&unused, (const void *)nothing)) ||
-        (gpu->n_streams == 0 && add_stream(gpu) < 0) ||
+    if ((gpu->n_streams == 0 && add_stream(gpu) < 0) ||
+        !NP_TRY(gpu, np_launch(nothing, 1, 1, 0, gpu->all[0])) ||
         (!gpu->moment && !NP_TRY(gpu, cudaEventCreateWithFlags(&gpu->moment, cudaEventDisableTiming))))
         return false;
     gpu->stream = gpu->all[0];

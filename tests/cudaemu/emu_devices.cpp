@@ -126,7 +126,6 @@ long neap_emu_fault_at(long n)
     X(cudaErrorInvalidDevice, "invalid device ordinal") \
     X(cudaErrorInvalidResourceHandle, "invalid resource handle") \
     X(cudaErrorNotReady, "device not ready") \
-    X(cudaErrorNoKernelImageForDevice, "no kernel image is available for execution on the device") \
     X(cudaErrorIllegalAddress, "an illegal memory access was encountered") \
     X(cudaErrorLaunchOutOfResources, "too many resources requested for launch") \
     X(cudaErrorPeerAccessAlreadyEnabled, "peer access is already enabled") \
@@ -274,12 +273,6 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
     return cudaSuccess;
 }
 
-cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *a, const void *)
-{
-    if (cudaError_t e = refused(cudaErrorNoKernelImageForDevice)) return e;
-    a->maxThreadsPerBlock = (int)lanes_limit;
-    return cudaSuccess;
-}
 cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute a, int value)
 {
     Locked l;
