@@ -163,16 +163,17 @@ describe("on the emulated device", function()
   end)
 
   it("without the library everything is done by the own kernels #program", function()
-    local script = [[
+    local script = ("local device = %q"):format(device) .. [[
+
       local neap, cuda = require "neap", require "neap.cuda"
-      assert(cuda.properties("cudaemu:0").products == "none yet")
+      assert(cuda.properties(device).products == "none yet")
       for _, dtype in ipairs { "float32", "float64", "float16", "bfloat16" } do
         local a, b = neap.randn({ 2, 33, 70 }, { dtype = dtype }), neap.randn({ 70, 31 }, { dtype = dtype })
-        local got = a:to("cudaemu"):matmul(b:to("cudaemu")):to("cpu")
+        local got = a:to(device):matmul(b:to(device)):to("cpu")
         local tolerance = dtype:match "16" and 5e-2 or 1e-5
         assert(neap.allclose(got, a:matmul(b), { rtol = tolerance, atol = tolerance }), dtype)
       end
-      local p = cuda.properties("cudaemu:0")
+      local p = cuda.properties(device)
       assert(p.product_plans == 0 and p.product_hits == 0)
       print(p.products)]]
     local file = os.tmpname()
