@@ -113,8 +113,10 @@ local function environment(device)
   local list = ""
   if sanitizer == "asan" or sanitizer == "tsan" then
     local lib = lines_of("gcc -print-file-name=lib" .. sanitizer .. ".so")[1]
-    -- Leaks count too. Frames of the module show no names, as it is closed by then: BUILD/neap shows them.
-    list = "LD_PRELOAD=" .. lib .. " ASAN_OPTIONS=detect_leaks=1 "
+    -- Leaks count too. Frames of the module show no names, as it is closed by then: BUILD/neap shows them. Where a
+    -- library that was opened has its thread-local variables is a guess that can make LeakSanitizer itself crash; what
+    -- it does not look for there it can only report.
+    list = "LD_PRELOAD=" .. lib .. " ASAN_OPTIONS=detect_leaks=1:intercept_tls_get_addr=0 "
   end
   if not device then return list end
   return ("%sNEAP_DEVICE=%s NEAP_TEST_STEPS=%s "):format(list, device, os.getenv "NEAP_TEST_STEPS" or 100)

@@ -31,6 +31,11 @@ part() { # name function: the function's last line is what the summary says
     [ $verdict = ok ] || tail -40 "$logs/$name.log" | sed 's/^/    /'
 }
 
+failures() { # of the log so far, which they go into
+    found=$(grep FAILED "$logs/$name.log")
+    echo "$found"
+}
+
 compiled() { # build directory
     echo "$(find "$1/obj" -name '*.o' | wc -l) objects, no warning"
 }
@@ -71,7 +76,7 @@ gates() { make $jobs CC=gcc all-tests && tools/callgrind.sh build && echo "every
 # Both suites under ASan, UBSan and LeakSanitizer.
 sanitizers() {
     make SAN=1 CC=gcc $jobs all-tests || return 1
-    NEAP_TEST_STEPS=${steps:-2000} make --no-print-directory SAN=1 run-tests || { grep FAILED "$logs/san.log"; return 1; }
+    NEAP_TEST_STEPS=${steps:-2000} make --no-print-directory SAN=1 run-tests || { failures; return 1; }
     sums=$(grep -E '^[0-9]+ (skipped|passed, )' "$logs/san.log" | tr '\n' ' ')
     echo "no report; ${sums}(leaks included), NEAP_TEST_STEPS=${steps:-2000}"
 }
@@ -79,7 +84,7 @@ sanitizers() {
 forced_gc() {
     make $jobs all-tests && make SAN=1 CC=gcc $jobs all-tests || return 1
     export NEAP_FORCE_GC=recompute NEAP_TEST_STEPS=${steps:-5}
-    lua5.4 tests/run.lua build && lua5.4 tests/run.lua build-san asan || { grep FAILED "$logs/gc.log"; return 1; }
+    lua5.4 tests/run.lua build && lua5.4 tests/run.lua build-san asan || { failures; return 1; }
     sums=$(grep -E '^[0-9]+ passed, ' "$logs/gc.log" | tr '\n' ' ')
     echo "${sums}(plain, ASan), NEAP_TEST_STEPS=$NEAP_TEST_STEPS"
 }
@@ -184,10 +189,10 @@ detectors() { make $jobs check-cudaemu-detectors; }
 emulated_orders() {
     make $jobs CC=gcc all-tests || return 1
     export NEAP_TEST_DEVICE=cudaemu NEAP_TEST_STEPS=${steps:-20}
-    NEAP_EMU_ORDER=reverse lua5.4 tests/run.lua build || { grep FAILED "$logs/emu-order.log"; return 1; }
+    NEAP_EMU_ORDER=reverse lua5.4 tests/run.lua build || { failures; return 1; }
     for seed in 1 2; do
         NEAP_EMU_ORDER=random NEAP_EMU_LAZY=1 NEAP_EMU_SEED=$seed lua5.4 tests/run.lua build ||
-            { grep FAILED "$logs/emu-order.log"; return 1; }
+            { failures; return 1; }
     done
     sums=$(grep -E '^[0-9]+ passed, ' "$logs/emu-order.log" | tr '\n' ' ')
     echo "${sums}(reverse; random and lazy, seeds 1 and 2), NEAP_TEST_STEPS=$NEAP_TEST_STEPS"
@@ -196,7 +201,7 @@ emulated_orders() {
 emulated_asan() {
     make $jobs CC=gcc all-tests build/cudaemu/asan/libneap-cudaemu.so || return 1
     NEAP_CUDA_PLUGIN=$PWD/build/cudaemu/asan/libneap-cudaemu.so NEAP_TEST_DEVICE=cudaemu NEAP_TEST_STEPS=${steps:-20} \
-        lua5.4 tests/run.lua build asan || { grep FAILED "$logs/emu-asan.log"; return 1; }
+        lua5.4 tests/run.lua build asan || { failures; return 1; }
     echo "no report; $(grep -E '^[0-9]+ passed, ' "$logs/emu-asan.log") (leaks included), NEAP_TEST_STEPS=${steps:-20}"
 }
 # Its kernels under clang's thread sanitizer, for which each of their threads is one: what two touch without a barrier, or
