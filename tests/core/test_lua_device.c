@@ -36,7 +36,7 @@ static void add_device(neap_ctx *c)
     rows[n] = (np_kernel_row){NULL, NULL};
     neap_backend b = {.size = sizeof b,
                       .name = "fake:0",
-                      .mem = {device_alloc, device_free, NULL},
+                      .mem = {device_alloc, device_free, NULL, NULL},
                       .host_memory = true,
                       .kernels = rows};
     assert_int_equal(neap_register_backend(c, &b), 1);
