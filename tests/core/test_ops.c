@@ -315,7 +315,7 @@ static void device_free(void *user, void *p, size_t bytes)
 static np_device *add_device(neap_ctx *c, const char *name, const np_kernel_row *rows)
 {
     neap_backend b = {
-        .size = sizeof b, .name = name, .mem = {device_alloc, device_free, NULL}, .host_memory = true};
+        .size = sizeof b, .name = name, .mem = {device_alloc, device_free, NULL, NULL}, .host_memory = true};
     b.kernels = rows;
     int d = neap_register_backend(c, &b);
     assert_true(d > 0);
