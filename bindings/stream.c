@@ -34,15 +34,6 @@ static event *check_event(lua_State *L, nl_state *st, int idx, const char *metho
     return e;
 }
 
-/* `what` takes so many arguments, itself among them; one more would be lost. */
-static void check_count(lua_State *L, nl_state *st, int most, const char *what, const char *instead)
-{
-    char got[80];
-    if (lua_gettop(L) > most && !lua_isnil(L, most + 1))
-        nl_error(L, st, NEAP_E_ARG, "neap.cuda.%s, got %s, too%s", what,
-                 nl_kind(L, most + 1, got, sizeof got), instead);
-}
-
 /* The device at 1, of the plug-in "cuda" where none is given. */
 static int device_at(lua_State *L, nl_state *st, const char *fn)
 {
@@ -171,7 +162,12 @@ static int event_record(lua_State *L)
 {
     nl_state *st = nl_enter(L);
     event *e = check_event(L, st, 1, "record");
-    check_count(L, st, 1, "Event: record takes nothing", "; on a stream: stream(event.record, event)");
+    char got[80];
+    if (!lua_isnoneornil(L, 2)) /* it would be lost */
+        nl_error(
+            L, st, NEAP_E_ARG,
+            "neap.cuda.Event: record takes nothing, got %s, too; on a stream: stream(event.record, event)",
+            nl_kind(L, 2, got, sizeof got));
     if (!neap_x_event_record(st->c, e->device, e->event)) return nl_raise(L, st, "cuda.Event");
     e->recorded = true;
     lua_settop(L, 1);

@@ -22,10 +22,11 @@ bool np_succeeds(np_gpu *gpu, cudaError_t e, const char *call, const char *file,
     if (e == cudaSuccess && gpu->waits && gpu->stream) e = cudaStreamSynchronize(gpu->stream);
     if (e == cudaSuccess) return true;
     const char *name = strrchr(file, '/');
+    const bool lost = is_lost(gpu);
     snprintf(gpu->why, sizeof gpu->why, "%s: %s (%.120s, %s:%d)%s%s", cudaGetErrorName(e),
              cudaGetErrorString(e), call, name ? name + 1 : file, line,
-             !is_lost(gpu) ? "" : "; the device is lost to this process",
-             !is_lost(gpu) || gpu->waits
+             lost ? "; the device is lost to this process" : "",
+             !lost || gpu->waits
                  ? ""
                  : ", perhaps by an op before this one: with NEAP_CUDA_SYNC=1 the one at fault is named");
     (void)cudaGetLastError(); /* or the next call would report it again */

@@ -152,6 +152,7 @@ static bool nth_faults(const op_case *k, neap_dtype t, int i, long n, bool waits
         no_error(d.c, k, d.here.label, "on the CPU, the device being lost");
         np_frame_drop(&right);
     }
+    s->kernel |= d.c->devices[d.c->n_devices - 1]->remote[impl(k->op)->index] != NULL;
     s->failure |= met;
     close_sample(&d);
     fault_at(0);
@@ -165,6 +166,7 @@ static void test_kernels(const op_case *k)
         seen s = {.sample = true};
         for (int i = 0; s.sample && i < test_steps(1000); i++)
             for (long n = 1; nth_faults(k, NEAP_FLOAT32, i, n, waits, &s); n++) assert_true(n < 1000);
+        if (s.kernel) assert_true(s.failure);
     }
     unsetenv("NEAP_CUDA_SYNC");
 }
@@ -213,10 +215,9 @@ static void test_opening(void **state)
         met = fail_at(0) == 0;
         assert_true(n > 1 || met);
         assert_true(x || met);
-        if (n > 2)
-            assert_true(device >
-                        0); /* finding a device counts them and no more: each starts when it is used */
-        if (!x) {           /* or it was filled on the host */
+        /* Finding a device counts them and no more: each starts when it is used. */
+        if (n > 2) assert_true(device > 0);
+        if (!x) { /* or it was filled on the host */
             const char *said = neap_error_message(c);
             assert_true(strstr(said, "cudaError") || strstr(said, "out of memory"));
             assert_true(neap_error(c) == NEAP_E_DEVICE || neap_error(c) == NEAP_E_NOMEM);
